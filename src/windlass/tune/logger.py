@@ -1,4 +1,4 @@
-"""Loggers, at Ray Tune's import path.
+"""Loggers, under Ray Tune's import path.
 
 Your own `LoggerCallback` runs in the head; those for CSV, JSON, TensorBoard and so on are followers, separate
 processes.

@@ -1,4 +1,4 @@
-"""Replacement for Ray in scripts that were written for Ray Tune: `from windlass.tune import ray`.
+"""Replacement for Ray in scripts written for Ray Tune: `from windlass.tune import ray`.
 
 `ray.init(num_cpus=2)` then limits the resources of this machine that sweeps use. A script that keeps `import ray` and calls
 its `init` runs its trials on Ray.
@@ -15,7 +15,7 @@ __all__ = ["Limits", "cluster_resources", "init", "is_initialized", "limits", "s
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resources of this machine that sweeps may use; None for all."""
+    """Resources of this machine that sweeps may use; None stands for all of them."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -27,7 +27,9 @@ _stated: list[Limits] = []
 def init(
     address: str | None = None, *, num_cpus: float | None = None, num_gpus: float | None = None, **settings: object
 ) -> None:
-    """Limit the resources of sweeps of this process. Other settings, of Ray's own processes, are ignored.
+    """Limit the resources that sweeps in this process may use.
+
+    Other settings, which are for Ray's own processes, are ignored.
 
     Raises:
         UsageError: an address was given, but there is no cluster to connect to.
@@ -40,22 +42,22 @@ def init(
 
 
 def is_initialized() -> bool:
-    """Return whether `init` was called."""
+    """Return whether `init` has been called."""
     return bool(_stated)
 
 
 def shutdown() -> None:
-    """Forget the limits of `init`."""
+    """Forget the limits that `init` set."""
     _stated.clear()
 
 
 def limits() -> Limits:
-    """Return the limits of `init`."""
+    """Return the limits that `init` set."""
     return _stated[0] if _stated else Limits()
 
 
 def cluster_resources() -> dict[str, float]:
-    """Return the resources that sweeps of this process may use: CPUs, and GPUs if `init` named them."""
+    """Return the resources that sweeps in this process may use: CPUs, and GPUs if `init` named them."""
     import os  # lazy: the name would be visible in this module, which replaces Ray's
 
     allowed = limits()

@@ -15,7 +15,9 @@ _trainables: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
-    """Register a function or class by name, replacing an earlier one. `warn` is accepted, but never warns.
+    """Register a function or class under a name, replacing an earlier one.
+
+    `warn` is accepted for compatibility; there is never a warning.
 
     Raises:
         UsageError: it is neither a function nor a class.
@@ -30,7 +32,7 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
 
 
 def resolve_trainable(trainable: Any) -> Any:
-    """Return the trainable, looked up if it is a name.
+    """Return the trainable, which is looked up if it is given by name.
 
     Raises:
         NotFoundError: the name is not registered.
@@ -49,7 +51,7 @@ def resolve_trainable(trainable: Any) -> Any:
 
 
 def name_of(trainable: Any) -> str:
-    """Return the name of a trainable, for users."""
+    """Return the name of a trainable as shown to users."""
     inner = getattr(trainable, "func", trainable)  # of a functools.partial
     name = str(getattr(inner, "__name__", type(inner).__name__))
     return "lambda" if name == "<lambda>" else name

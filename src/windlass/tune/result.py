@@ -1,4 +1,4 @@
-"""Names of metrics that are filled in or have a meaning, at Ray Tune's import path."""
+"""Names of metrics that are filled in or have a special meaning, under Ray Tune's import path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reproducible randomness: every draw has its own generator, keyed by the sweep's seed and the purpose.
+"""Reproducible randomness: every sample has its own generator, keyed by the sweep's seed and a purpose.
 
 A draw therefore does not depend on other draws, their order or the process, and a sweep gives the same trials at any
 concurrency, on any executor, and after any restart.
@@ -18,19 +18,19 @@ __all__ = ["draw", "draw_int", "seeded"]
 
 
 def draw_int(seed: int, *purpose: object) -> int:
-    """Return the 64 pseudo-random bits of a seed and a purpose. Costs about 2 us."""
+    """Return 64 pseudo-random bits for a seed and a purpose. Takes about 2 us."""
     text = "\0".join((str(seed), *map(str, purpose)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def draw(seed: int, *purpose: object) -> Random:
-    """Return the fresh generator of a seed and a purpose. Costs about 10 us."""
+    """Return a new generator for a seed and a purpose. Takes about 10 us."""
     return Random(draw_int(seed, *purpose))
 
 
 @contextmanager
 def seeded(bits: int) -> Iterator[None]:
-    """Seed the global generators of `random` and of numpy, if it is loaded; restore their state afterwards.
+    """Seed the global generators of `random` and, if loaded, numpy; restore their state afterwards.
 
     A user's own function may draw from them, and the same bits give the same values.
     """

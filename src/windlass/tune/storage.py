@@ -1,4 +1,4 @@
-"""Storage of checkpoints: a local folder or a URL (fsspec). An incomplete one is never loaded.
+"""Storage for checkpoints: a local folder or a URL (fsspec). An incomplete checkpoint is never loaded.
 
 `<root>/<trial>/<iteration>-<attempt>/` appears as a whole: on a file system by a rename after its manifest was
 committed, in a bucket by its manifest, which is sent last and deleted first. A clone uses the path of another trial's
@@ -24,7 +24,7 @@ __all__ = ["TrialCheckpointStore", "copy_folder", "delete", "fetch", "is_url", "
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is a URL that needs fsspec."""
+    """Return whether a path is a URL, which needs fsspec."""
     return "://" in path and not path.startswith("file://")
 
 
@@ -33,7 +33,7 @@ def _local(path: str) -> str:
 
 
 class TrialCheckpointStore:
-    """Checkpoint storage of a sweep.
+    """Storage for the checkpoints of a sweep.
 
     Args:
         root: a folder or a URL; made if missing.
@@ -43,7 +43,7 @@ class TrialCheckpointStore:
         self._root = _local(root).rstrip("/")
 
     def keep(self, trial: str, iteration: int, attempt: int, write: Callable[[str], None]) -> str:
-        """Commit the files that `write` puts into a fresh folder; return the path or URL. Blocking.
+        """Commit the files that `write` puts into a new folder; return the path or URL. Blocking.
 
         Idempotent per (trial, iteration, attempt): a second call writes again and replaces the first one.
 
@@ -81,7 +81,10 @@ class TrialCheckpointStore:
 
 @contextlib.contextmanager
 def _fresh_folder(parent: str | None) -> Iterator[str]:
-    """Create a folder that is removed after the block unless renamed; readers skip its name, which starts with a dot."""
+    """Create a folder that is removed after the block unless it is renamed.
+
+    Its name starts with a dot, so that readers skip it.
+    """
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     os.chmod(folder, 0o777 & ~_umask())
     try:
@@ -97,7 +100,10 @@ def _umask() -> int:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's content into another folder, created if missing; windlass's manifests are not copied."""
+    """Copy the contents of a folder to another one, creating it if missing.
+
+    Windlass's own manifests are not copied.
+    """
     ignore = shutil.ignore_patterns(FOLDER_MANIFEST) if _has_manifest(source) else None
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignore)
 
@@ -112,7 +118,7 @@ def _has_manifest(folder: str) -> bool:
 
 @contextlib.contextmanager
 def local_folder(path: str) -> Iterator[str]:
-    """Yield a folder with a committed checkpoint: the original if it is local, else a temporary copy.
+    """Yield a local folder with a committed checkpoint: the original if it is local, otherwise a temporary copy.
 
     Raises:
         NotFoundError: it does not exist (`no-checkpoint`).
@@ -131,7 +137,9 @@ def local_folder(path: str) -> Iterator[str]:
 
 
 def fetch(path: str, target: Path) -> None:
-    """Copy a checkpoint into a local folder, created if missing. A local checkpoint need not be committed.
+    """Copy a checkpoint to a local folder, creating that if missing.
+
+    A local checkpoint need not be committed.
 
     Raises:
         NotFoundError: it does not exist.
@@ -194,7 +202,10 @@ def _torn(path: str, what: str) -> PreconditionError:
 
 
 def delete(path: str) -> None:
-    """Remove a checkpoint, its manifest first, so that an interrupted removal leaves no valid one. Idempotent."""
+    """Remove a checkpoint, beginning with its manifest. Idempotent.
+
+    An interrupted removal therefore leaves no valid checkpoint.
+    """
     if is_url(path):
         system, root = _file_system(path)
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Trial of a sweep, as the controller stores it (under 1 kB besides its configuration)."""
+"""Trial of a sweep as the controller stores it (under 1 kB without its configuration)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANONYMOUS_METRIC = "_metric"
 
 
 class TrialStatus(StrEnum):
-    """Status of a trial, with the names of Ray Tune.
+    """Status of a trial, using Ray Tune's names.
 
     Attributes:
         is_over: whether the trial has ended.
@@ -39,7 +39,7 @@ class TrialStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Resources of a trial: a bundle per worker, the first for the trial's own process.
+    """Resources for a trial: one bundle per worker, of which the first is for the trial's own process.
 
     Attributes:
         bundles: each maps `CPU`, `GPU`, `memory` (bytes) or a custom name to an amount; fractions are allowed.
@@ -54,17 +54,17 @@ class Resources:
 
     @property
     def head_cpus(self) -> float:
-        """CPUs of the first bundle, that of the trial's own process."""
+        """Number of CPUs in the first bundle, which is for the trial's own process."""
         return self.bundles[0].get("CPU", 0.0)
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """True if the trial's main process needs no resources."""
+        """Whether the trial's main process needs no resources."""
         return not self.bundles[0]
 
     @property
     def required_resources(self) -> dict[str, float]:
-        """Sum of all bundles, with Ray Tune's name."""
+        """Sum of all bundles, under Ray Tune's name."""
         return self.total
 
     @property
@@ -82,7 +82,7 @@ ONE_CPU = Resources()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """Committed checkpoint of a trial, or one that is requested and not committed yet.
+    """Checkpoint of a trial, either committed or requested and not committed yet.
 
     Attributes:
         trial: id of the trial that made it; a clone in population based training refers to another trial's.
@@ -97,7 +97,7 @@ class SavedState:
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """Controller's state of a trial; only the controller's core changes it.
+    """State of a trial in the controller, changed only by the controller's core.
 
     Attributes:
         id: its number in five digits (more above 99,999), in the order in which trials were suggested.

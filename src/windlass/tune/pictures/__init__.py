@@ -1,4 +1,4 @@
-"""Pictures of sweeps as PNG, SVG or HTML files; matplotlib is imported when one is drawn."""
+"""Pictures of sweeps as PNG, SVG or HTML files; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 

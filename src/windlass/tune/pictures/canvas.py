@@ -1,4 +1,4 @@
-"""Common code of all pictures: colours, sizes, and reproducible writing of figures.
+"""Code shared by all pictures: colours, sizes, and reproducible writing of figures.
 
 This is the only module that imports matplotlib, and only its figure classes, so no window is opened and no global state
 is changed.
@@ -71,7 +71,7 @@ _STYLE: dict[RcKeyType, Any] = {
 
 @dataclass(slots=True)
 class Picture:
-    """Figure with tooltips: `tips` maps the gid of an artist to lines of text."""
+    """Figure with tooltips; `tips` maps an artist's gid to lines of text."""
 
     figure: Figure
     title: str
@@ -80,7 +80,7 @@ class Picture:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Apply our settings within the block.
+    """Apply windlass's matplotlib settings within the block.
 
     Raises:
         PreconditionError: matplotlib is not installed (`extra-missing`).
@@ -100,7 +100,7 @@ def style() -> Iterator[None]:
 
 
 def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Picture:
-    """Create an empty picture; sizes in inches."""
+    """Create an empty picture, with its size in inches."""
     from matplotlib.figure import Figure  # lazy: as above
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -109,7 +109,7 @@ def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Pictu
 
 
 def axes_of(picture: Picture, x: str, y: str) -> Axes:
-    """Add the labelled axes of a picture."""
+    """Add the axes of a picture with their labels, and return them."""
     axes = picture.figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -117,12 +117,12 @@ def axes_of(picture: Picture, x: str, y: str) -> Axes:
 
 
 def add_legend(axes: Axes) -> None:
-    """Add the legend above the axes, where it does not cover data."""
+    """Add a legend above the axes, where it does not cover data."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, labelcolor=INK, borderaxespad=0.0, fontsize=9)
 
 
 def score_colors(values: Sequence[float], *, is_max: bool) -> list[Any]:
-    """Return a colour per value, by rank: the best is yellow, the worst blue (viridis without its ends)."""
+    """Return a colour for each value by rank: the best is yellow, the worst blue (viridis without its ends)."""
     import matplotlib as mpl  # lazy: as above
 
     shades = mpl.colormaps["viridis"]
@@ -139,7 +139,9 @@ def pick_evenly(items: Sequence[Any], limit: int) -> list[Any]:
 
 
 def write(picture: Picture, path: Path | str) -> Path:
-    """Write a picture as `.png`, `.svg` or `.html`, by suffix. Equal pictures give equal bytes.
+    """Write a picture as `.png`, `.svg` or `.html`, depending on the suffix.
+
+    Equal pictures give equal bytes.
 
     Raises:
         UsageError: unknown suffix (`file-suffix`).
@@ -177,7 +179,7 @@ def _saved(picture: Picture, kind: str, metadata: Mapping[str, None], *, dpi: in
 
 
 def _whole(figure: Figure) -> Bbox:
-    """Return the bounding box including labels beyond the edge, so that long names are not cut off."""
+    """Return the bounding box that includes labels beyond the edge, so that long names are not cut off."""
     from matplotlib.transforms import Bbox  # lazy: as above
 
     figure.draw_without_rendering()

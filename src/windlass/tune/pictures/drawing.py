@@ -1,4 +1,4 @@
-"""Drawing a kind of picture by its name."""
+"""Drawing of any kind of picture by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Picture as one HTML file: inline drawing, a small script for tooltips, no network."""
+"""Picture as a single HTML file, with an inline drawing, a small script for tooltips, and no network access."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ for (const [id, text] of Object.entries(tips)) {{
 
 
 def html_page(title: str, svg: str, tips: Mapping[str, str], inks: Mapping[str, str]) -> str:
-    """Return a self-contained page.
+    """Return a self-contained HTML page.
 
     Args:
         svg: SVG text from matplotlib.

@@ -32,7 +32,7 @@ _MAX_LABELS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Vertical axis: maps values to 0..1, with labels."""
+    """Vertical axis that maps values to 0..1, with labels."""
 
     name: str
     places: list[float]
@@ -40,7 +40,7 @@ class _Scale:
 
 
 def draw_parallel(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw a line per trial through its parameters to its score; better trials are brighter and on top."""
+    """Draw one line per trial through its parameters to its score; better trials are brighter and on top."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     sign = 1.0 if objective.is_max else -1.0
@@ -105,7 +105,7 @@ def _scale(name: str, values: Sequence[Any]) -> _Scale:
 
 
 def _apart(ticks: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Drop labels that would overlap; keep the first and last."""
+    """Drop labels that would overlap, but keep the first and the last."""
     kept = ticks[:1]
     for tick in ticks[1:-1]:
         if tick[0] - kept[-1][0] > 0.06 and ticks[-1][0] - tick[0] > 0.06:
@@ -121,7 +121,7 @@ def _by_name(name: str, values: Sequence[Any]) -> _Scale:
 
 
 def draw_importance(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw a bar per parameter with its share of the explained score."""
+    """Draw one bar per parameter with the fraction of the score that it explains."""
     objective = objective_of(history, metric, mode)
     shares = list(importances(history, metric=objective.metric, mode=objective.mode).items())[:20][::-1]
     picture = new_picture(

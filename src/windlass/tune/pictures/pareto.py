@@ -15,7 +15,7 @@ __all__ = ["draw_pareto"]
 
 
 def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[str] = ()) -> Picture:
-    """Draw every trial by two metrics, with a line through the front.
+    """Draw every trial by its values of two metrics, with a line through the Pareto front.
 
     Raises:
         MetricError: the sweep has one metric, and no second one is given (`unknown-metric`).

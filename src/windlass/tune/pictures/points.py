@@ -1,4 +1,4 @@
-"""Data of pictures: trials with a score, and their tooltips."""
+"""Data for pictures: trials with a score, and their tooltips."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOG_SPAN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PlotObjective:
-    """Metric that a picture shows."""
+    """Metric that a picture shows, and its direction."""
 
     metric: str
     is_max: bool
 
     @property
     def mode(self) -> str:
-        """`max` or `min`."""
+        """Direction of the metric, `max` or `min`."""
         return "max" if self.is_max else "min"
 
     def best(self, one: float, other: float) -> float:
@@ -36,19 +36,19 @@ class PlotObjective:
 
 @dataclass(frozen=True, slots=True)
 class PlottedTrial:
-    """Trial and its finite score."""
+    """Trial with its score, which is finite."""
 
     trial: TrialHistory
     value: float
 
     @property
     def values(self) -> dict[str, Any]:
-        """Drawn values, flat."""
+        """Sampled values of the trial, flat."""
         return self.trial.assigned or flatten(self.trial.config)
 
 
 def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObjective:
-    """Return the metric to draw: the given one, the sweep's first, or the only reported one.
+    """Return the metric to draw: the given one, else the sweep's first, else the only one that was reported.
 
     Raises:
         MetricError: none of these exists (`unknown-metric`).
@@ -64,7 +64,7 @@ def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObje
 
 
 def points_of(history: History, objective: PlotObjective, scope: str = "last") -> list[PlottedTrial]:
-    """Return trials with a finite score, in the order of suggestion.
+    """Return the trials with a finite score, in the order in which they were suggested.
 
     Raises:
         BestTrialError: no trial has one (`sweep-no-best`).
@@ -84,7 +84,7 @@ def points_of(history: History, objective: PlotObjective, scope: str = "last") -
 
 
 def tip_of(trial: TrialHistory, **facts: Any) -> str:
-    """Return the tooltip of a trial."""
+    """Return the text of a trial's tooltip."""
     values = trial.assigned or flatten(trial.config)
     pairs = {**facts, **values}
     width = max(map(len, pairs), default=0)
@@ -94,5 +94,5 @@ def tip_of(trial: TrialHistory, **facts: Any) -> str:
 
 
 def is_log(values: list[float]) -> bool:
-    """Return whether the range of positive numbers needs a logarithmic axis."""
+    """Return whether positive numbers span a range that needs a logarithmic axis."""
     return bool(values) and min(values) > 0 and max(values) / min(values) >= _LOG_SPAN

@@ -25,7 +25,7 @@ _MAX_CURVES = 150
 
 
 def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw each trial's score in the order of suggestion, and the best so far."""
+    """Draw the score of each trial in the order of suggestion, and the best score so far."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     picture = new_picture(f"{history.name}: {objective.metric} by trial")
@@ -61,7 +61,7 @@ def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw the metric over training iterations, one line per trial; the best trial's line is thick."""
+    """Draw the metric over training iterations, one line per trial, with a thick line for the best one."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     best = (max if objective.is_max else min)(points, key=lambda point: point.value)
@@ -94,7 +94,10 @@ def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], list[float]]:
-    """Return iterations and finite values; iterations may decrease where a trial cloned another."""
+    """Return iterations and finite values.
+
+    Iterations may decrease where the trial cloned another.
+    """
     x, y = [], []
     for report in reports_of(trial):
         value = report.metrics.get(objective.metric)
@@ -105,5 +108,5 @@ def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], li
 
 
 def best_of(points: list[PlottedTrial], objective: PlotObjective) -> PlottedTrial:
-    """Return the point with the best value; the first one if several are equal."""
+    """Return the point with the best value, or the first one if several are equal."""
     return (max if objective.is_max else min)(points, key=lambda point: point.value)

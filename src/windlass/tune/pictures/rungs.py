@@ -1,4 +1,4 @@
-"""Picture of the length of each trial, with rungs of ASHA and HyperBand."""
+"""Picture of how far each trial ran, with the rungs of ASHA and HyperBand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS = {"stopped": "x", "paused": "|", "failed": "X", "done": "o", "running": 
 
 
 def draw_rungs(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw a line per trial to its last iteration, longest first; dotted lines are rungs with counts."""
+    """Draw one line per trial up to its last iteration, longest first, with dotted lines for rungs and their counts."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     sign = -1.0 if objective.is_max else 1.0
@@ -80,7 +80,10 @@ def _end_of(trial: TrialHistory) -> str:
 
 
 def rungs_of(history: History) -> list[int]:
-    """Return the iterations at which the scheduler stopped or paused trials; if many, those of 2 or more."""
+    """Return the iterations at which the scheduler stopped or paused trials.
+
+    If there are many, only those with two or more trials are returned.
+    """
     counts: Counter[int] = Counter()
     for trial in history.trials.values():
         for made in trial.decisions:

@@ -1,4 +1,4 @@
-"""Picture of a schedule from population based training: hyperparameters over iterations, with clones."""
+"""Picture of a schedule found by population based training: hyperparameters over iterations, with clones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Segment = tuple[int, int, Any]
 
 
 def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw a panel per changed parameter; the orange line is the schedule of the best trial.
+    """Draw one panel per parameter that changed; the orange line is the schedule of the best trial.
 
     Raises:
         BestTrialError: no trial cloned another (`sweep-no-best`).
@@ -47,7 +47,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
 
 
 def _changed_names(exploits: list[Exploit]) -> list[str]:
-    """Return the numeric parameters that changed, in order of first change."""
+    """Return the numeric parameters that changed, in the order of their first change."""
     names: dict[str, None] = {}
     for exploit in exploits:
         for name in exploit.changed:
@@ -87,7 +87,7 @@ def _draw_panel(
 
 
 def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
-    """Return (first iteration, last iteration, value) for each value that a trial's parameter had."""
+    """Return (first iteration, last iteration, value) for each value that a parameter of a trial has had."""
     made = exploits_of(trial)
     configs: list[Mapping[str, Any]] = [one.facts["old_config"] for one in made] + [trial.config]
     begins = [0, *(one.facts["source"]["iteration"] for one in made)]
@@ -98,7 +98,7 @@ def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
 
 
 def _schedule(history: History, exploits: list[Exploit], best: TrialHistory, name: str) -> tuple[list[int], list[Any]]:
-    """Return the values that led to a trial's newest state, through all trials that it was cloned from."""
+    """Return the values that led to a trial's newest state, traced through all trials from which it was cloned."""
     pieces: list[Segment] = []
     trial, end, before = best, best.iteration, float("inf")
     while True:

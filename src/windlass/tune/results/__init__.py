@@ -1,4 +1,4 @@
-"""Results of a sweep: analysis, and explanations of decisions, read from the journal."""
+"""Results of a sweep, read from its journal: analysis, and explanations of decisions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`ExperimentAnalysis`: analysis of a sweep, with the names of Ray Tune's class."""
+"""`ExperimentAnalysis`: analysis of a sweep, using the method names of Ray Tune's class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ExperimentAnalysis"]
 
 
 class ExperimentAnalysis:
-    """Trials of a sweep and their reports, read from its journal.
+    """Analysis of a sweep's trials and their reports, read from its journal.
 
     Args:
         source: the sweep's folder, or its history.
@@ -63,7 +63,7 @@ class ExperimentAnalysis:
 
     @property
     def experiment_path(self) -> str:
-        """The sweep's folder."""
+        """Folder of the sweep."""
         return self._folder
 
     @cached_property
@@ -73,21 +73,21 @@ class ExperimentAnalysis:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """Trial id to its newest result."""
+        """Newest result of each trial, by trial id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property
     def results_df(self) -> pd.DataFrame:
-        """The newest results as a frame, indexed by trial id; needs pandas."""
+        """Newest results as a frame that is indexed by trial id; needs pandas."""
         return last_results(self.history)
 
     @property
     def trial_dataframes(self) -> TrialFrames:
-        """Trial id to the frame of all its reports; needs pandas."""
+        """Frame with all reports of each trial, by trial id; needs pandas."""
         return TrialFrames(self.history)
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
-        """Return a row per trial that reported: its newest result, or the one with its best value of a metric.
+        """Return a row for each trial that has reported: its newest result, or that with its best value of a metric.
 
         Raises:
             MetricError: a mode without a metric, or an invalid mode (`unknown-metric`).
@@ -99,14 +99,17 @@ class ExperimentAnalysis:
         return best_rows(self.history, self._folder, metric, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the configurations by trial id; with `prefix` flat, with names that start with `config/`."""
+        """Return the configuration of each trial by id.
+
+        With `prefix` they are flat, and their names start with `config/`.
+        """
         return {
             trial_id: flatten(trial.config, prefix="config/") if prefix else trial.config
             for trial_id, trial in self.history.trials.items()
         }
 
     def stats(self) -> dict[str, Any]:
-        """Return times (seconds since the epoch) and counts of the sweep."""
+        """Return the times (seconds since the epoch) and counts of the sweep."""
         return {
             "start_time": self.history.created_at,
             "timestamp": self.history.last_at,
@@ -117,7 +120,7 @@ class ExperimentAnalysis:
     # --------------------------------------------------------------------------------------------------- one trial
 
     def result_of(self, trial: TrialView | str) -> Result:
-        """Return the result of a trial, by its id or its view.
+        """Return the result of a trial, given its id or its view.
 
         Raises:
             TrialMissingError: the sweep has no such trial.
@@ -126,7 +129,7 @@ class ExperimentAnalysis:
         return Result(view, lambda: frame_of(view.history, self.history))
 
     def trial(self, trial_id: str) -> TrialView:
-        """Return a trial by its id or its number.
+        """Return a trial, given its id or its number.
 
         Raises:
             TrialMissingError: the sweep has no such trial.
@@ -137,7 +140,7 @@ class ExperimentAnalysis:
 
     @property
     def best_trial(self) -> TrialView:
-        """Best trial by the newest values of the default metric."""
+        """Best trial according to the newest values of the default metric."""
         metric, mode = self._defaults("best_trial")
         found = self.get_best_trial(metric, mode)
         if found is None:
@@ -146,17 +149,17 @@ class ExperimentAnalysis:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The best trial's configuration."""
+        """Configuration of the best trial."""
         return self.best_trial.config
 
     @property
     def best_result(self) -> dict[str, Any]:
-        """The best trial's newest result."""
+        """Newest result of the best trial."""
         return self.best_trial.last_result
 
     @property
     def best_result_df(self) -> pd.DataFrame:
-        """The best trial's newest result as a frame of one row; needs pandas."""
+        """Newest result of the best trial, as a frame with one row; needs pandas."""
         return pandas_module().DataFrame.from_records([flatten(self.best_result)], index="trial_id")
 
     @property
@@ -166,13 +169,13 @@ class ExperimentAnalysis:
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
-        """The best trial's checkpoint with the best value of the default metric."""
+        """Checkpoint of the best trial with the best value of the default metric."""
         metric, mode = self._defaults("best_checkpoint")
         return self.get_best_checkpoint(self.best_trial, metric, mode)
 
     @property
     def best_logdir(self) -> str:
-        """Folder of the best trial's files."""
+        """Folder for the best trial's files."""
         return self.best_trial.path
 
     def get_best_trial(
@@ -182,7 +185,9 @@ class ExperimentAnalysis:
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> TrialView | None:
-        """Return the trial with the best score; None if none has one. A single trial is always the best.
+        """Return the trial with the best score, or None if no trial has a score.
+
+        A single trial is always the best.
 
         Args:
             scope: which value to compare: the `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
@@ -205,19 +210,19 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """Return the configuration of `get_best_trial`, or None."""
+        """Return the configuration of the trial that `get_best_trial` returns, or None."""
         found = self.get_best_trial(metric, mode, scope)
         return found.config if found else None
 
     def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
-        """Return the folder of `get_best_trial`, or None."""
+        """Return the folder of the trial that `get_best_trial` returns, or None."""
         found = self.get_best_trial(metric, mode, scope)
         return found.path if found else None
 
     def get_best_checkpoint(
         self, trial: TrialView | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Return a trial's kept checkpoint with the best value of a metric (default: newest); ignores NaN."""
+        """Return a trial's kept checkpoint with the best value of a metric, or by default the newest. Ignores NaN."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         sign = -1 if self._mode(mode, metric) == "min" else 1
@@ -231,14 +236,14 @@ class ExperimentAnalysis:
     def get_last_checkpoint(
         self, trial: TrialView | str | None = None, metric: str = "training_iteration", mode: str = "max"
     ) -> Checkpoint | None:
-        """Return the newest checkpoint of a trial; default: of the best one by metric and mode."""
+        """Return the newest checkpoint of a trial, which by default is the best one by metric and mode."""
         found = self.get_best_trial(metric, mode) if trial is None else trial
         return self.get_best_checkpoint(found, "training_iteration", "max") if found is not None else None
 
     def get_trial_checkpoints_paths(
         self, trial: TrialView | str, metric: str | None = None
     ) -> list[tuple[str, float | None]]:
-        """Return the path and the value of a metric for each kept checkpoint of a trial."""
+        """Return the path and the metric's value for each checkpoint of a trial that has been kept."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         return [(checkpoint.path, metrics.get(name)) for checkpoint, metrics in view.best_checkpoints]

@@ -1,4 +1,4 @@
-"""Names and flat form of results, as in Ray Tune's data frames and CSV files."""
+"""Names of results and their flat form, as in Ray Tune's data frames and CSV files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def flatten(nested: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
-    """Join nested names with `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`. Lists are values."""
+    """Join nested names with `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`. Lists are left as they are."""
     return dict(_flat_items(nested, prefix))
 
 
@@ -47,7 +47,7 @@ def _flat_items(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, A
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value can be compared as a score; booleans can, as in Ray Tune."""
+    """Return whether a value can be compared as a score; as in Ray Tune, booleans can."""
     return isinstance(value, Number) and not isinstance(value, complex)
 
 
@@ -62,7 +62,7 @@ def is_nan_or_inf(value: Any) -> bool:
 
 
 def tag_of(number: int, assigned: Mapping[str, Any]) -> str:
-    """Return a trial's tag such as `3_lr=0.1000,layers=2`: its number and drawn values, sorted by path.
+    """Return a trial's tag, such as `3_lr=0.1000,layers=2`: its number and sampled values, sorted by path.
 
     Source: Ray Tune's `experiment_tag`, which scripts parse.
     """
@@ -76,7 +76,7 @@ def _clean(value: object) -> str:
 
 
 class NestedMetrics(dict[str, Any]):
-    """Flat metrics that can also be accessed by the first part of nested names.
+    """Flat metrics that can also be accessed by the first part of a nested name.
 
     `metrics["eval/loss"]` and `metrics["eval"]["loss"]` are the same value, however the trial reported it.
     """
@@ -88,7 +88,7 @@ class NestedMetrics(dict[str, Any]):
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a flat name, the values below a nested one, or the default."""
+        """Return the value of a flat name, the values below a nested name, or the default."""
         return super().get(key, default) if super().__contains__(key) else self._below(key) or default
 
     def copy(self) -> NestedMetrics:

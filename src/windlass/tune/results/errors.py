@@ -1,4 +1,4 @@
-"""Errors of results, which are also of Ray Tune's types, so that existing `except` clauses work."""
+"""Errors about results, which also have Ray Tune's types, so that existing `except` clauses work."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["BestTrialError", "MetricError", "TrialError", "TrialMissingError"]
 
 
 class MetricError(UsageError, ValueError):
-    """Missing, unknown or invalid metric or mode."""
+    """Error for a missing, unknown or invalid metric or mode."""
 
     default_code = "unknown-metric"
 
 
 class BestTrialError(NotFoundError, RuntimeError):
-    """No best trial, because none has a score."""
+    """Error for a sweep without a best trial, because none has a score."""
 
     default_code = "sweep-no-best"
 
 
 class TrialMissingError(NotFoundError, KeyError):
-    """Unknown trial of a sweep."""
+    """Error for a trial that the sweep does not have."""
 
     default_code = "sweep-not-found"
 
@@ -48,7 +48,7 @@ class TrialError(WindlassError, RuntimeError):
 
     @property
     def last_line(self) -> str:
-        """Last line of the traceback, with the type of the error."""
+        """Last line of the traceback, which contains the type of the error."""
         return self.message.strip().rsplit("\n", 1)[-1]
 
     def __reduce__(self) -> tuple[type[TrialError], tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""Reports of a sweep's trials as pandas frames."""
+"""Reports from a sweep's trials as pandas frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TrialFrames", "best_rows", "frame_of", "last_results", "pandas_modul
 
 
 class TrialFrames(Mapping[str, "pd.DataFrame"]):
-    """Mapping of trial id to the frame of its reports; a frame is created on access."""
+    """Mapping from trial ids to frames with the trial's reports, which are created on access."""
 
     def __init__(self, sweep: History) -> None:
         self._sweep = sweep
@@ -37,7 +37,7 @@ class TrialFrames(Mapping[str, "pd.DataFrame"]):
 
 
 def pandas_module() -> Any:
-    """Import pandas.
+    """Import pandas and return the module.
 
     Raises:
         PreconditionError: it is not installed (`extra-missing`).
@@ -54,19 +54,19 @@ def pandas_module() -> Any:
 
 
 def frame_of(trial: TrialHistory, history: History) -> pd.DataFrame:
-    """Return a frame with a row per report of a trial, oldest first; without columns if there are none."""
+    """Return a frame with one row per report from a trial, oldest first; without columns if there are no reports."""
     return pandas_module().DataFrame(list(rows_of(trial, history)))
 
 
 def last_results(history: History) -> pd.DataFrame:
-    """Return the newest report of each trial that has one, indexed by trial id."""
+    """Return the newest report from each trial that has one, indexed by trial id."""
     rows = [flatten(last_result(trial, history)) for trial in history.trials.values() if trial.last]
     frame = pandas_module().DataFrame
     return frame.from_records(rows, index="trial_id") if rows else frame()
 
 
 def best_rows(history: History, folder: str, metric: str | None, mode: str | None) -> pd.DataFrame:
-    """Return a row per trial: its newest report, or the one with its best value of a metric.
+    """Return a row for each trial: its newest report, or that with its best value of a metric.
 
     A trial that never reported the metric has its newest report, as in Ray Tune; a trial that reported only NaN has no
     row.

@@ -1,4 +1,4 @@
-"""`ResultGrid`: the return value of `Tuner.fit`."""
+"""`ResultGrid`: what `Tuner.fit` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ResultGrid"]
 
 
 class ResultGrid(Sequence[Result]):
-    """Results of a sweep, in the order in which trials were suggested; created on access.
+    """Results of a sweep, in the order in which trials were suggested, each created on access.
 
     Args:
         analysis: the sweep, or its folder.
@@ -32,12 +32,12 @@ class ResultGrid(Sequence[Result]):
 
     @cached_property
     def analysis(self) -> ExperimentAnalysis:
-        """Analysis of the sweep; its journal is read on first use, which saves memory until then."""
+        """Analysis of the sweep, whose journal is read on first use to save memory until then."""
         return self._source if isinstance(self._source, ExperimentAnalysis) else ExperimentAnalysis(self._source)
 
     @property
     def experiment_path(self) -> str:
-        """The sweep's folder."""
+        """Folder of the sweep."""
         return self._source.experiment_path if isinstance(self._source, ExperimentAnalysis) else str(self._source)
 
     def get_best_result(
@@ -47,7 +47,9 @@ class ResultGrid(Sequence[Result]):
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> Result:
-        """Return the result with the best score; a single trial is always the best.
+        """Return the result with the best score.
+
+        A single trial is always the best.
 
         Args:
             metric: default: the sweep's first metric.
@@ -73,13 +75,13 @@ class ResultGrid(Sequence[Result]):
         return BestTrialError(f"no best trial: {reason}", hint=known)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pd.DataFrame:
-        """Return a row per trial: its newest report, or the one with its best value of a metric. Needs pandas."""
+        """Return a row for each trial: its newest report, or that with its best value of a metric. Needs pandas."""
         return self.analysis.dataframe(metric=filter_metric, mode=filter_mode)
 
     def pareto_front(
         self, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None, scope: str = "last"
     ) -> list[Result]:
-        """Return the Pareto front: results that no other result dominates, best by the first metric first.
+        """Return the Pareto front: the results that no other dominates, sorted by the first metric, best first.
 
         Args:
             metrics: default: those of the sweep.
@@ -102,17 +104,17 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def errors(self) -> list[TrialError]:
-        """Errors of the trials that failed."""
+        """Errors of the trials that have failed."""
         return [result.error for result in self if result.error]
 
     @property
     def num_errors(self) -> int:
-        """Number of trials that failed."""
+        """Number of trials that have failed."""
         return self._count(TrialStatus.ERROR)
 
     @property
     def num_terminated(self) -> int:
-        """Number of trials that ended without an error."""
+        """Number of trials that have ended without an error."""
         return self._count(TrialStatus.TERMINATED)
 
     def _count(self, status: TrialStatus) -> int:

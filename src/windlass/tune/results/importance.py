@@ -1,4 +1,4 @@
-"""Importance of parameters: the share of the score's variance that each parameter explains."""
+"""Importance of parameters: the fraction of the score's variance that each one explains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_SPAN = 100.0
 def importances(
     history: History, *, metric: str = "", mode: str = "", scope: str = "last", method: str = "ranks"
 ) -> dict[str, float]:
-    """Return the share of each parameter in the explained score, largest first; the shares add up to 1.
+    """Return the fraction of the explained score due to each parameter, largest first; the fractions add up to 1.
 
     With `ranks` a parameter's share is the adjusted correlation ratio between its values (in up to eight bins of equal
     count) and the ranks of the scores. It considers each parameter alone, so parameters that matter only in combination get a low share.
@@ -62,7 +62,7 @@ def importances(
 def scored_points(
     history: History, metric: str = "", mode: str = "", scope: str = "last"
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return the drawn values and score (less is better) of each trial with a finite score.
+    """Return the sampled values and the score (less is better) of each trial with a finite score.
 
     Raises:
         MetricError: no metric is named (`unknown-metric`).
@@ -98,7 +98,7 @@ def _by_ranks(points: Sequence[tuple[Mapping[str, Any], float]], names: Sequence
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Return ranks from 0; equal values get their mean rank."""
+    """Return ranks from 0; equal values share their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     first = 0
@@ -113,7 +113,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _groups(values: Sequence[Any]) -> list[int]:
-    """Assign values to bins: many distinct numbers to bins of equal count, everything else by value."""
+    """Assign values to bins: if they are many distinct numbers, to bins of equal count, otherwise by value."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     distinct = {repr(value) for value in values}
     if len(numbers) < len(values) or len(distinct) <= _MAX_BINS:
@@ -124,7 +124,7 @@ def _groups(values: Sequence[Any]) -> list[int]:
 
 
 def _explained(groups: Sequence[int], ranks: Sequence[float]) -> float:
-    """Return the adjusted share of the ranks' variance between groups; 0 if it is not above chance."""
+    """Return the adjusted fraction of the ranks' variance that is between groups, or 0 if not above chance."""
     num, mean = len(ranks), sum(ranks) / len(ranks)
     total = sum((rank - mean) ** 2 for rank in ranks)
     members: dict[int, list[float]] = {}
@@ -167,7 +167,7 @@ def _by_optuna(
 
 
 def _distribution(optuna: Any, values: Sequence[Any]) -> tuple[Any, Any]:
-    """Return a distribution that fits a parameter's values, and the function that converts one."""
+    """Return a distribution that fits the values of a parameter, and the function that converts a value for it."""
     is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not is_number or not all(map(math.isfinite, values)):
         labels = sorted({repr(value) for value in values})

@@ -1,4 +1,4 @@
-"""Lineage of population based training: which trial cloned which other, when, and with which values.
+"""Lineage of trials in population based training: which trial cloned which, when, and with which values.
 
 The rows of Ray Tune's files `pbt_global.txt` and `pbt_policy_<trial>.txt` are exported from the journal, so a schedule
 found here can be replayed there, and vice versa.
@@ -24,7 +24,7 @@ ResultRow = tuple[str, str, int, int, dict[str, Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploit:
-    """Copy of another trial's state by a trial.
+    """Event in which a trial copied the state of another trial.
 
     Attributes:
         at: wall time in seconds.
@@ -49,7 +49,7 @@ class Exploit:
 
 
 def lineage(history: History, trial: str | None = None) -> list[Exploit]:
-    """Return all exploits of a sweep, or of one trial, oldest first."""
+    """Return all exploits in a sweep, or those of one trial, oldest first."""
     chosen = history.trials.values() if trial is None else [history.trials[trial]]
     found = [_exploit(history, one, made) for one in chosen for made in exploits_of(one)]
     return sorted(found, key=lambda exploit: exploit.at)
@@ -74,7 +74,9 @@ def _exploit(history: History, trial: TrialHistory, made: DecisionMade) -> Explo
 
 
 def policy_rows(history: History, trial: str | None = None) -> list[ResultRow]:
-    """Return exploits in Ray Tune's form: (target tag, clone tag, target iteration, clone iteration, old and new config).
+    """Return exploits in Ray Tune's form.
+
+    Each is (target tag, clone tag, target iteration, clone iteration, old config, new config).
 
     Args:
         trial: only the policy that led to this trial's newest state: the exploits of its sources before each clone,
@@ -111,7 +113,7 @@ def _first_tag(trial: TrialHistory) -> str:
 
 
 def write_policies(history: History, folder: str | Path) -> list[Path]:
-    """Write `pbt_global.txt` and one `pbt_policy_<trial>.txt` per cloned trial; returns the files. Idempotent."""
+    """Write `pbt_global.txt`, and a `pbt_policy_<trial>.txt` for each cloned trial; return the files. Idempotent."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     cloned = list(dict.fromkeys(exploit.trial for exploit in lineage(history)))

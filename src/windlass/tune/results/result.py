@@ -1,4 +1,4 @@
-"""`Result`: the outcome of a trial."""
+"""`Result`: the outcome of one trial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Result"]
 
 
 class Result:
-    """Outcome of a trial of a `ResultGrid`.
+    """Outcome of one trial in a `ResultGrid`.
 
     Values are read on first use; only `metrics_dataframe` imports pandas.
     """
@@ -34,7 +34,7 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
-        """Return the result of the trial with this folder (`<sweep>/trials/<id>`), which need not exist.
+        """Return the result of the trial that has this folder (`<sweep>/trials/<id>`), which need not exist.
 
         Raises:
             NotFoundError: the sweep or the trial does not exist.
@@ -46,7 +46,7 @@ class Result:
 
     @cached_property
     def metrics(self) -> NestedMetrics:
-        """Newest report, with all added fields; empty for a trial that never reported."""
+        """Newest report, including all added fields; empty for a trial that has never reported."""
         return self.trial.last_result
 
     @property
@@ -56,31 +56,31 @@ class Result:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Newest kept checkpoint."""
+        """Newest checkpoint that has been kept."""
         return self.trial.checkpoint
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
-        """All kept checkpoints with their results, the best last."""
+        """All kept checkpoints with their results, best last."""
         return self.trial.best_checkpoints
 
     @property
     def error(self) -> TrialError | None:
-        """Error that ended the trial; its message is the trial's own traceback."""
+        """Error that ended the trial, with the trial's own traceback as its message."""
         return self.trial.get_error()
 
     @property
     def path(self) -> str:
-        """Folder of the trial's files, if it wrote any."""
+        """Folder for the trial's files, which exists if the trial wrote any."""
         return self.trial.path
 
     @cached_property
     def metrics_dataframe(self) -> pd.DataFrame:
-        """All reports as a pandas frame, one row each, oldest first."""
+        """All reports as a pandas frame, with one row each, oldest first."""
         return self._frame()
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
-        """Return the kept checkpoint whose report had the best value of a metric.
+        """Return the kept checkpoint whose report has the best value of a metric.
 
         Raises:
             BestTrialError: the trial has no checkpoint (`sweep-no-best`).
@@ -104,7 +104,7 @@ class Result:
         return self.describe()
 
     def describe(self, indent: int = 0) -> str:
-        """Return several lines for users: error, reported metrics, path, checkpoint."""
+        """Return several lines that describe the result: error, reported metrics, path, checkpoint."""
         shown: dict[str, Any] = {"error": self.error.kind} if self.error else {}
         shown["metrics"] = {name: value for name, value in self.metrics.items() if name not in AUTO_FILLED}
         shown |= {"path": self.path, "checkpoint": self.checkpoint}

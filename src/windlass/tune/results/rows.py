@@ -1,4 +1,4 @@
-"""Reports as rows in Ray Tune's form: the user's metrics and additional fields.
+"""Reports as rows in Ray Tune's form, with the user's metrics and additional fields.
 
 Workers send only metrics, iteration and time; all other fields are derived from the journal, at no cost to the trials.
 """
@@ -23,7 +23,7 @@ _NO_ATTEMPT = AttemptHistory(number=0, chosen_at=0.0)
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """Report with the other data of its row.
+    """Report, with the other data needed for its row.
 
     Attributes:
         time_before_s: `time_total_s` of the previous report, or of the checkpoint that its attempt restored.
@@ -37,7 +37,10 @@ class ResultRow:
 
 
 def make_result(trial: TrialHistory, row: ResultRow) -> NestedMetrics:
-    """Return a report with all fields of Ray Tune's results, `config` included (nested, as the trial had it)."""
+    """Return a report with all fields of Ray Tune's results.
+
+    They include `config`, nested, as it was for the trial at that time.
+    """
     metrics, attempt = row.report.metrics, row.attempt
     total = float(metrics.get("time_total_s") or 0.0)
     config, tag = _at_attempt(trial, attempt)
@@ -76,7 +79,7 @@ def exploits_of(trial: TrialHistory) -> list[DecisionMade]:
 
 
 def _at_attempt(trial: TrialHistory, attempt: AttemptHistory) -> tuple[dict[str, Any], str]:
-    """Return configuration and tag of an attempt, before later exploits changed them."""
+    """Return the configuration and tag of an attempt as they were before later exploits."""
     later = [made for made in exploits_of(trial) if made.at > attempt.chosen_at] if trial.tag else []
     return (later[0].facts["old_config"], later[0].facts["old_tag"]) if later else (trial.config, trial.tag)
 
@@ -87,12 +90,15 @@ def _first_assigned(trial: TrialHistory) -> dict[str, Any]:
 
 
 def tag_at(trial: TrialHistory, tag: str | None = None) -> str:
-    """Return a trial's tag: `3_lr=0.1000`, or after an exploit `3@perturbed[...]`; `tag` is an earlier one."""
+    """Return a trial's tag: `3_lr=0.1000`, or `3@perturbed[...]` after an exploit.
+
+    `tag` may be an earlier one.
+    """
     return (trial.tag if tag is None else tag) or tag_of(trial.number, _first_assigned(trial))
 
 
 def reports_of(trial: TrialHistory) -> list[TrialReport]:
-    """Return the reports of a trial since its last restart."""
+    """Return the reports from a trial since it was last restarted."""
     restarts = [made.at for made in trial.decisions if made.decision == "restart"]
     return [report for report in trial.reports if report.at >= restarts[-1]] if restarts else trial.reports
 
@@ -112,7 +118,7 @@ def _rows(trial: TrialHistory, history: History) -> Iterator[ResultRow]:
 
 
 def _time_at(history: History, saved: SavedState | None) -> float:
-    """Return the `time_total_s` of a checkpoint."""
+    """Return `time_total_s` at a checkpoint."""
     source = history.trials.get(saved.trial) if saved else None
     for report in reversed(source.reports if source else ()):
         if saved and report.iteration == saved.iteration:
@@ -121,12 +127,12 @@ def _time_at(history: History, saved: SavedState | None) -> float:
 
 
 def rows_of(trial: TrialHistory, history: History) -> Iterator[dict[str, Any]]:
-    """Return every report of a trial as a flat row, its configuration as `config/...`, oldest first."""
+    """Yield every report from a trial as a flat row, oldest first, with its configuration as `config/...`."""
     return (flatten(make_result(trial, row)) for row in _rows(trial, history))
 
 
 def last_result(trial: TrialHistory, history: History, report: TrialReport | None = None) -> NestedMetrics:
-    """Return the newest or a given report of a trial with all fields; empty if it has none."""
+    """Return the newest report from a trial, or the given one, with all fields; empty if it has none."""
     reports = reports_of(trial)
     wanted = report or (reports[-1] if reports else None)
     if wanted is None:
@@ -135,7 +141,7 @@ def last_result(trial: TrialHistory, history: History, report: TrialReport | Non
 
 
 def best_report(trial: TrialHistory, metric: str, mode: str) -> TrialReport | None:
-    """Return the first report with a trial's highest or lowest value of a metric; ignores NaN."""
+    """Return the first report that has a trial's highest or lowest value of a metric. Ignores NaN."""
     scored = [report for report in reports_of(trial) if _is_comparable(report.metrics.get(metric))]
     pick = max if mode == "max" else min
     return pick(scored, key=lambda report: report.metrics[metric]) if scored else None

@@ -1,4 +1,4 @@
-"""Scores of trials: the newest, best or averaged value of a metric, the best trial, and the Pareto front.
+"""Scores of trials (the newest, best or averaged value of a metric), the best trial, and the Pareto front.
 
 Source: Ray Tune's documented scopes `last`, `all`, `avg`, `last-5-avg` and `last-10-avg`, with its arithmetic: `avg`
 is a running mean whose weight is the report's `training_iteration`.
@@ -26,7 +26,7 @@ _NOT_SCORES = frozenset({"trial_id", "experiment_id", "date", "timestamp", "pid"
 
 
 def check_mode(mode: str) -> str:
-    """Return a valid mode.
+    """Return the mode; raise MetricError if it is invalid.
 
     Raises:
         MetricError: it is not `min` or `max` (`unknown-metric`).
@@ -37,7 +37,7 @@ def check_mode(mode: str) -> str:
 
 
 def summary(trial: TrialHistory, metric: str, history: History) -> dict[str, Any]:
-    """Return the values of a metric by scope, `max` and `min` among them; empty if the trial never reported it."""
+    """Return a trial's values of a metric by scope, including `max` and `min`; empty if it never reported one."""
     found: dict[str, Any] = {}
     windows = {size: deque[Any](maxlen=size) for size in _WINDOWS}
     for iteration, value in _values(trial, metric, history):
@@ -65,14 +65,17 @@ def _values(trial: TrialHistory, metric: str, history: History) -> Iterator[tupl
 
 
 def score(trial: TrialHistory, metric: str, mode: str, history: History, scope: str = "last") -> Any:
-    """Return a trial's value of a metric, or None; with scope `all`, the best value it ever reported."""
+    """Return a trial's value of a metric, or None if it has none.
+
+    For scope `all`, this is the best value that it has reported.
+    """
     return summary(trial, metric, history).get(mode if scope == "all" else scope)
 
 
 def best_trial(
     history: History, *, metric: str, mode: str, scope: str, filter_nan_and_inf: bool
 ) -> TrialHistory | None:
-    """Return the first trial with the best score; None if no trial has one.
+    """Return the first trial with the best score, or None if no trial has a score.
 
     Raises:
         MetricError: unknown scope or mode (`unknown-metric`).
@@ -92,7 +95,7 @@ def best_trial(
 
 
 def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
-    """Return the numeric metrics that users reported, in order of first appearance."""
+    """Return the numeric metrics reported by users, in the order of their first appearance."""
     names: dict[str, None] = {}
     for trial in trials:
         if trial.last:
@@ -102,7 +105,7 @@ def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
 
 
 def front_of(history: History, metrics: Sequence[str], modes: Sequence[str], scope: str = "last") -> list[TrialHistory]:
-    """Return the Pareto front of trials with finite scores, best by the first metric first; keeps ties.
+    """Return the Pareto front of trials with finite scores, sorted by the first metric, best first. Keeps ties.
 
     Raises:
         MetricError: a mode is unknown (`unknown-metric`).

@@ -1,4 +1,4 @@
-"""Trial of an analysis, with the attribute names of Ray Tune's `Trial`."""
+"""Trial in an analysis, using the attribute names of Ray Tune's `Trial`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trial_folder(folder: str, trial_id: str) -> str:
 
 
 def find_trial(history: History, folder: str, trial_id: str) -> TrialView:
-    """Return the view of a trial of the sweep in `folder`, by its id or its number.
+    """Return the view of a trial of the sweep in `folder`, given its id or its number.
 
     Raises:
         TrialMissingError: the sweep has no such trial.
@@ -43,7 +43,7 @@ def find_trial(history: History, folder: str, trial_id: str) -> TrialView:
 
 
 class MetricSummaries(Mapping[str, dict[str, Any]]):
-    """Ray's `metric_analysis`: metric to its values by scope, computed on first use."""
+    """Mapping from metrics to their values by scope, as in Ray's `metric_analysis`, computed on first use."""
 
     def __init__(self, trial: TrialHistory, sweep: History) -> None:
         self._trial = trial
@@ -76,7 +76,7 @@ class TrialView:
 
     @property
     def trial_id(self) -> str:
-        """Id of the trial, unique in its sweep."""
+        """Id of the trial, which is unique within its sweep."""
         return self.history.id
 
     @property
@@ -86,49 +86,49 @@ class TrialView:
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
-        """Drawn values, flat."""
+        """Sampled values, flat."""
         return self.history.assigned
 
     @property
     def status(self) -> TrialStatus:
-        """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+        """Status of the trial: PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
         return self.history.status
 
     @property
     def experiment_tag(self) -> str:
-        """Tag with its number and drawn values."""
+        """Tag made of the trial's number and its sampled values."""
         return tag_at(self.history)
 
     @property
     def trainable_name(self) -> str:
-        """Name of the function or class."""
+        """Name of the trainable function or class."""
         return str(self._sweep.trainable.get("type", "")).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
     @property
     def last_result(self) -> NestedMetrics:
-        """Newest report with all added fields; empty before the first."""
+        """Newest report with all added fields; empty before the first report."""
         return last_result(self.history, self._sweep)
 
     @property
     def metric_analysis(self) -> MetricSummaries:
-        """Values `max`, `min`, `avg`, `last`, `last-5-avg` and `last-10-avg` of each metric."""
+        """Values `max`, `min`, `avg`, `last`, `last-5-avg` and `last-10-avg` for each metric."""
         return MetricSummaries(self.history, self._sweep)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Newest kept checkpoint."""
+        """Newest checkpoint that has been kept."""
         saved = self.history.checkpoint
         return self.checkpoint_at(saved) if saved else None
 
     def checkpoint_at(self, saved: SavedState) -> Checkpoint:
-        """Return the checkpoint for a path in the journal; relative paths are relative to the sweep's folder."""
+        """Return the checkpoint for a path in the journal, which may be relative to the sweep's folder."""
         from windlass.tune.trainable.checkpoint import Checkpoint  # lazy: only needed for checkpoints
 
         return Checkpoint(saved.path if "://" in saved.path else str(Path(self._folder, saved.path)))
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
-        """Kept checkpoints with their results, the best by the sweep's policy last."""
+        """Kept checkpoints with their results; the best according to the sweep's policy is last."""
         found = [(saved, self._metrics_of(saved)) for saved in self.history.checkpoints]
         keep = self._sweep.settings.keep if self._sweep.settings else RetentionPolicy()
         if keep.score_attribute:
@@ -144,14 +144,14 @@ class TrialView:
         return NestedMetrics(training_iteration=saved.iteration)
 
     def get_error(self) -> TrialError | None:
-        """Return the error that ended the trial, with its traceback; None if it ended without one."""
+        """Return the error that ended the trial, with its traceback, or None if it ended without one."""
         if self.history.status is TrialStatus.TERMINATED or not self.history.error:
             return None
         return TrialError(self.trial_id, self.history.kind, self.history.error)
 
     @property
     def path(self) -> str:
-        """Folder of the trial's files; exists only if the trial or a follower wrote any."""
+        """Folder for the trial's files, which exists only if the trial or a follower wrote any."""
         return trial_folder(self._folder, self.trial_id)
 
     @property
@@ -182,7 +182,7 @@ class TrialView:
 
 
 def _rank(value: Any, sign: float) -> tuple[bool, float]:
-    """Return the sort key of a value; NaN and missing values rank lowest in both orders."""
+    """Return the sort key for a value; NaN and missing values rank lowest in both orders."""
     if not isinstance(value, int | float) or is_nan(value):
         return (False, 0.0)
     return (True, sign * value)

@@ -1,4 +1,4 @@
-"""Explanation of a trial: every decision about it with its reason, from the journal."""
+"""Explanation of a trial: every decision about it, with the reason, from the journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_REASON = "no reason was recorded"
 
 
 def find_trial(history: History, trial: str) -> TrialHistory:
-    """Return a trial by its id or number.
+    """Return a trial, given its id or its number.
 
     Raises:
         TrialMissingError: it does not exist (`sweep-not-found`).
@@ -168,7 +168,7 @@ def _wait_of(history: History, trial: TrialHistory) -> str:
 
 
 def explain_wait(history: History) -> list[str]:
-    """Return why trials wait, most frequent reason first; constant time per trial."""
+    """Return why trials are waiting, most frequent reason first. Takes constant time per trial."""
     reasons: Counter[tuple[TrialStatus, str]] = Counter()
     for trial in history.trials.values():
         if trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED):
@@ -177,7 +177,7 @@ def explain_wait(history: History) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """Format a value for display: five significant digits; long text is shortened in the middle."""
+    """Format a value for display with five significant digits; long text is shortened in the middle."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""ASHA as in its paper: a trial pauses at every rung and resumes when it is among the best there.
+"""ASHA as in its paper: a trial pauses at every rung, and resumes when it is among the best there.
 
 Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934), algorithm 2. Unlike
 the variant that stops trials, it does not lose a good trial that was late, or continue a bad one that was first.
@@ -18,7 +18,9 @@ __all__ = ["PromotionASHA"]
 
 
 class PromotionASHA(FIFO):
-    """Pause each trial at each rung; a free slot goes to the best one that may be promoted, else to a new trial.
+    """Scheduler that pauses each trial at each rung and promotes the best.
+
+    A free slot goes to the best trial that may be promoted, else to a new trial.
 
     Of the n trials that reached a rung the best floor(n / reduction_factor) may continue to the next. Highest rungs
     first. A trial that may continue when it reports does so without a pause. NaN ranks lowest. When no more trials come
@@ -62,7 +64,7 @@ class PromotionASHA(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report must have, because results without the time would all be skipped."""
+        """Names that the first report must have; without the time, all results would be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -99,7 +101,7 @@ class PromotionASHA(FIFO):
         self._forget(trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return an interrupted trial, else the best promotable one of the highest rung, else a new one."""
+        """Return an interrupted trial, else the best promotable one on the highest rung, else a new one."""
         pending = [trial for trial in sweep.pending.values() if sweep.may_start(trial)]
         for trial in pending:
             if trial.iteration:
@@ -115,14 +117,14 @@ class PromotionASHA(FIFO):
         return pending[0] if pending else None
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the next rung, if `time_attr` counts reports."""
+        """Return the number of reports until the next rung, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
         rung = self._brackets[self._bracket_of[trial.id]][self._index_of[trial.id]]
         return max(math.ceil(rung.mark) - trial.iteration, 1)
 
     def _next(self, sweep: ScheduledSweep | None = None) -> Trial | None:
-        """Return the trial to promote next; with a sweep only one that is paused and fits a free slot."""
+        """Return the trial to promote next; given a sweep, only one that is paused and fits a free slot."""
         for rung in self._ladder:
             for trial in sorted(rung.promotable.values(), key=rung.rank, reverse=True) if rung.promotable else ():
                 if sweep is None or (trial.id in sweep.paused and sweep.may_start(trial)):
@@ -142,7 +144,9 @@ class PromotionASHA(FIFO):
 
 
 class _Rung:
-    """Scores of the trials that reached a rung, split into the best floor(n / factor) and the rest; O(log n) to add.
+    """Scores of the trials that have reached a rung, split into the best floor(n / factor) and the rest.
+
+    Adding a score takes O(log n).
 
     Attributes:
         level: 0 is the lowest.
@@ -160,11 +164,11 @@ class _Rung:
         return trial in self._trials
 
     def rank(self, trial: Trial) -> tuple[float, int]:
-        """Return the sort key of a trial: its score, then earlier suggested trials first."""
+        """Return the sort key for a trial: its score, and for equal scores earlier trials first."""
         return self._trials[trial.id][1], -trial.number
 
     def add(self, trial: Trial, score: float) -> None:
-        """Add a trial that reached the rung; it or another one may become promotable."""
+        """Add a trial that has reached the rung; this or another trial may become promotable."""
         score = -math.inf if math.isnan(score) else score
         self._trials[trial.id] = trial, score
         entry = score, -trial.number, trial.id
@@ -180,7 +184,7 @@ class _Rung:
             self._enter(name)
 
     def release(self, trial: Trial) -> None:
-        """Release a trial that was promoted or has ended; its score still counts."""
+        """Release a trial that has been promoted or has ended; its score still counts."""
         self.promotable.pop(trial.id, None)
         self._trials.pop(trial.id, None)
 

@@ -1,4 +1,4 @@
-"""ASHA variant that stops trials; decides like Ray Tune's scheduler of the same name.
+"""Variant of ASHA that stops trials, with the same decisions as Ray Tune's scheduler of this name.
 
 Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934); there trials are
 paused and promoted instead, which is `asha_promotion`.
@@ -21,7 +21,9 @@ __all__ = ["AsyncHyperBandScheduler", "RunningQuantile", "check_rungs", "draw_br
 
 
 class AsyncHyperBandScheduler(FIFO):
-    """Stop a trial at a milestone unless it is among the best 1/reduction_factor of those that reached it before.
+    """Scheduler that stops a trial at a milestone unless it is among the best.
+
+    It must be among the best 1/reduction_factor of the trials that have reached the milestone.
 
     The first to arrive continues. A result counts at the highest milestone that it has reached and that has none of this
     trial yet. Results without `time_attr` or metric are skipped.
@@ -60,7 +62,7 @@ class AsyncHyperBandScheduler(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report must have, because results without the time would all be skipped."""
+        """Names that the first report must have; without the time, all results would be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -85,7 +87,7 @@ class AsyncHyperBandScheduler(FIFO):
         self._bracket_of.pop(trial.id, None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the next milestone, if `time_attr` counts reports."""
+        """Return the number of reports until the next milestone, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
         recorded = self._recorded.get(trial.id, 0)
@@ -124,7 +126,7 @@ class AsyncHyperBandScheduler(FIFO):
 
 
 def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brackets: int) -> None:
-    """Check that arguments give valid milestones.
+    """Check that the arguments result in valid milestones.
 
     Raises:
         UsageError: one of them is out of its range (`invalid-value`).
@@ -149,13 +151,19 @@ def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brac
 
 
 def milestones(max_t: float, grace_period: float, reduction_factor: float, bracket: int) -> list[float]:
-    """Return the milestones of a bracket, highest first: grace_period * reduction_factor ** (bracket, bracket + 1, ...)."""
+    """Return the milestones of a bracket, highest first.
+
+    They are grace_period * reduction_factor ** (bracket, bracket + 1, ...).
+    """
     num = int(math.log(max_t / grace_period) / math.log(reduction_factor) - bracket + 1)
     return [grace_period * reduction_factor ** (k + bracket) for k in reversed(range(num))]
 
 
 def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
-    """Draw a bracket for a trial, with weights exp(number of milestones); the same one whenever the trial is added."""
+    """Choose a bracket for a trial at random, with weights exp(number of milestones).
+
+    The same trial always gets the same bracket.
+    """
     if len(sizes) == 1:
         return 0
     weights = list(accumulate(math.e ** (size - max(sizes)) for size in sizes))
@@ -163,7 +171,7 @@ def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
 
 
 class RunningQuantile:
-    """Quantile identical to numpy's `nanquantile(values, share)`, bit for bit, kept up to date as values are added.
+    """Quantile that equals numpy's `nanquantile(values, share)` bit for bit, and is updated as values are added.
 
     Two heaps: those up to the quantile, largest on top, and those above it. As values only come, the border between
     them only moves up.
@@ -192,7 +200,7 @@ class RunningQuantile:
 
     @property
     def value(self) -> float:
-        """Return the quantile, with linear interpolation between neighbours; NaN without values."""
+        """Return the quantile, with linear interpolation between neighbours, or NaN if there are no values."""
         if not self._below:
             return math.nan
         place = (len(self._below) + len(self._above) - 1) * self._share

@@ -1,4 +1,4 @@
-"""First come, first served: the scheduler without decisions, and the base class of the others."""
+"""First come, first served: the scheduler that makes no decisions, and base class of the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDLESS = 1000
 
 
 class FIFO:
-    """Start trials in the order in which they were suggested, and run each to its end.
+    """Scheduler that starts trials in the order in which they were suggested, and runs each to its end.
 
     A subclass keeps each argument of `__init__` in an attribute of the same name, from which its JSON form is made.
     """
@@ -34,11 +34,11 @@ class FIFO:
         self._num_turns = 0
 
     def settings(self) -> Mapping[str, object]:
-        """`{"type": ..., **arguments}` in JSON; code as its import path."""
+        """Return `{"type": ..., **arguments}` as JSON, with code as import paths."""
         return settings_of(self)
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Set metric and mode; return False if the scheduler already has its own."""
+        """Set metric and mode; return False if the scheduler has its own already."""
         del spec
         if (self.metric and metric) or (self.mode and mode):
             return False
@@ -62,7 +62,7 @@ class FIFO:
         self._turns.pop(trial.id, None)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return the first pending trial that fits, else the paused one that was added first."""
+        """Return the first pending trial that fits, or else the paused one that was added first."""
         for trial in sweep.pending.values():
             if sweep.may_start(trial):
                 return trial
@@ -72,16 +72,19 @@ class FIFO:
         return ENDLESS if type(self) is FIFO else 1
 
     def first(self, sweep: ScheduledSweep, trials: Iterable[Trial]) -> Trial | None:
-        """Return the trial that fits and was added first; a trial is added again when it is retried."""
+        """Return the trial that was added first among those that fit.
+
+        A trial is added again when it is retried.
+        """
         fitting = (trial for trial in trials if sweep.may_start(trial))
         return min(fitting, key=self.turn, default=None)
 
     def turn(self, trial: Trial) -> int:
-        """Return the position of a trial in the order in which trials were added."""
+        """Return the position of a trial in the order in which trials have been added."""
         return self._turns.get(trial.id, trial.number)
 
     def metric_in(self, sweep: ScheduledSweep) -> str:
-        """Return the name of the metric that trials are compared by."""
+        """Return the name of the metric by which trials are compared."""
         return self.metric or sweep.metric
 
     def sign_in(self, sweep: ScheduledSweep) -> float:
@@ -90,7 +93,7 @@ class FIFO:
         return 1.0 if is_max else -1.0
 
     def score(self, sweep: ScheduledSweep, result: Metrics) -> float:
-        """Return the metric of a result, with a sign so that higher is better.
+        """Return the metric in a result, with a sign such that higher is better.
 
         Raises:
             UsageError: it is not a number (`invalid-value`).

@@ -1,4 +1,4 @@
-"""HyperBand for a searcher that learns from each budget: the scheduler of BOHB.
+"""HyperBand for a searcher that learns from each budget: the scheduler for BOHB.
 
 Source: Falkner et al. 2018, "BOHB: robust and efficient hyperparameter optimization at scale" (arXiv 1807.01774).
 """
@@ -13,7 +13,7 @@ __all__ = ["HyperBandForBOHB"]
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """HyperBand, largest bracket first; trials wait at a milestone even while their bracket is not full.
+    """HyperBand that starts with the largest bracket; trials wait at milestones even in a bracket that is not full.
 
     So the searcher gets results at the smallest budget before it is asked for more trials. A result at a milestone
     holds the budget, as `hyperband_info/budget`. When nothing runs and no trial comes, brackets continue with the

@@ -1,4 +1,4 @@
-"""Synchronous HyperBand; decides like Ray Tune's scheduler of the same name.
+"""Synchronous HyperBand, with the same decisions as Ray Tune's scheduler of this name.
 
 Source: Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization" (arXiv 1603.06560).
 As in Ray, trials end at max_t, resumed ones too, and times of milestones are absolute.
@@ -20,7 +20,9 @@ __all__ = ["Bracket", "BracketTrial", "HyperBandScheduler"]
 
 
 class HyperBandScheduler(FIFO):
-    """Fill brackets with trials; at each milestone of a bracket keep its best 1/reduction_factor.
+    """Scheduler that fills brackets with trials and halves them at milestones.
+
+    At each milestone of a bracket, its best 1/reduction_factor continue.
 
     A band has brackets s = 0, 1, ..., each with ceil((s_max + 1) / (s + 1) * eta**s) trials that meet first at
     max_t / eta**s. Brackets are filled from the smallest up, then a new band begins. A free slot goes to the oldest
@@ -84,7 +86,10 @@ class HyperBandScheduler(FIFO):
         self._leave(sweep, trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return the first trial of the least complete bracket; if none can start, continue brackets that are not full."""
+        """Return the first trial in the least complete bracket.
+
+        If no trial can start, brackets that are not full are continued.
+        """
         if not sweep.pending and not sweep.is_searching:
             awaits, self._awaits_trials = self._awaits_trials, None
             if awaits is not None:
@@ -95,7 +100,7 @@ class HyperBandScheduler(FIFO):
         return min(fitting, key=self._rank, default=None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the milestone, if `time_attr` counts reports."""
+        """Return the number of reports until the milestone, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._places:
             return 1
         bracket = self._places[trial.id][0]
@@ -131,7 +136,10 @@ class HyperBandScheduler(FIFO):
         return bracket
 
     def _process(self, sweep: ScheduledSweep, bracket: Bracket, current: Trial | None = None) -> Verdict:
-        """Halve a bracket whose trials all reached the milestone; return the verdict on the one that just reported."""
+        """Halve a bracket once all its trials have reached the milestone.
+
+        Returns the verdict on the trial that has just reported.
+        """
         at = f"at {self.time_attr} {bracket.milestone}"
         if not bracket.is_done:
             return Verdict(
@@ -190,7 +198,7 @@ class HyperBandScheduler(FIFO):
             self._process(sweep, place[0])
 
     def _revive(self, sweep: ScheduledSweep) -> None:
-        """Continue a bracket whose trials all wait at a milestone, when nothing else runs."""
+        """Continue a bracket whose trials all wait at a milestone, if nothing else runs."""
         for band in self._bands:
             for bracket in band:
                 if bracket is None or not any(one.trial.status is TrialStatus.PAUSED for one in bracket.live.values()):
@@ -202,7 +210,7 @@ class HyperBandScheduler(FIFO):
 
 @dataclass(slots=True)
 class BracketTrial:
-    """Trial of a bracket with its newest result.
+    """Trial in a bracket, with its newest result.
 
     Attributes:
         time: 0 before the first result.
@@ -215,7 +223,7 @@ class BracketTrial:
 
 
 class Bracket:
-    """Trials of one bracket and their progress; decides which are stopped at a milestone.
+    """Trials in one bracket and their progress, which determine which of them are stopped at a milestone.
 
     Attributes:
         size: number of trials that it takes, and keeps after the next halving.
@@ -241,7 +249,7 @@ class Bracket:
 
     @property
     def has_had_all(self) -> bool:
-        """Return whether the bracket has had its full number of trials, including finished ones."""
+        """Return whether the bracket has had its full number of trials, counting those that have finished."""
         return self._num_awaited <= 0
 
     @property
@@ -256,7 +264,7 @@ class Bracket:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether all have reached the last milestone."""
+        """Return whether all trials have reached the last milestone."""
         return self._stops_last and self.halves == 0 and self.is_done
 
     @property
@@ -266,7 +274,7 @@ class Bracket:
 
     @property
     def completion(self) -> float:
-        """Return the completed share of the bracket's work; the work of failed trials stays incomplete."""
+        """Return the fraction of the bracket's work that is done; work that failed trials left undone stays undone."""
         return 1.0 if self.is_finished else min(self._progress / self._total_work, 1.0)
 
     def add(self, trial: Trial) -> None:
@@ -283,7 +291,7 @@ class Bracket:
         self._place(trial.id)
 
     def may_continue(self, trial: Trial) -> bool:
-        """Return whether a trial may continue: it is before the milestone, or there is no further one."""
+        """Return whether a trial may continue, because it is before the milestone or there is no further one."""
         return self.is_free or self.live[trial.id].time < self.milestone
 
     def remove(self, trial: Trial) -> None:
@@ -292,7 +300,7 @@ class Bracket:
         self.behind.discard(trial.id)
 
     def halve(self) -> tuple[list[Trial], list[Trial]]:
-        """Set the next milestone; returns the trials that stay and those that do not, worst first.
+        """Set the next milestone; return the trials that stay and those that do not, each worst first.
 
         Raises:
             UsageError: the newest result of one of them has no metric.

@@ -19,7 +19,9 @@ _NUM_ASKED = 4096
 
 
 class MedianStoppingRule(FIFO):
-    """At time t compare a trial's best value with the median of the others' means over [grace_period, t].
+    """Scheduler that stops trials worse than the median of the others.
+
+    At time t it compares a trial's best value with the median of the others' means over [grace_period, t].
 
     Only trials that have a result at t or later count. With fewer than `min_samples_required` of them the trial is
     paused for one that waits, if any. Decisions are those of Ray Tune's rule of the same name, which reads every
@@ -58,7 +60,7 @@ class MedianStoppingRule(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report must have, because results without the time would all be skipped."""
+        """Names that the first report must have; without the time, all results would be skipped."""
         return (self.time_attr,)
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
@@ -81,11 +83,11 @@ class MedianStoppingRule(FIFO):
         self._paused_at.pop(trial.id, None)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return a new trial before paused ones."""
+        """Return a new trial if there is one, else a paused one."""
         return None if sweep.is_searching and not sweep.pending else super().choose(sweep)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the end of the grace period, if `time_attr` counts reports."""
+        """Return the number of reports until the end of the grace period, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration":
             return 1
         return min(max(math.ceil(self.grace_period) - trial.iteration, 1), ENDLESS)
@@ -117,7 +119,7 @@ class MedianStoppingRule(FIFO):
 
 
 class _Without:
-    """Sorted numbers from which one is left out."""
+    """Sorted numbers of which one is left out."""
 
     def __init__(self, values: list[float], left_out: float) -> None:
         self._values = values
@@ -138,7 +140,7 @@ class _Without:
 
 
 class _MeansByTime:
-    """Sorted means of all trials that reached a time; cached for times that are requested repeatedly."""
+    """Sorted means of all trials that have reached a time, cached for times that are requested repeatedly."""
 
     def __init__(self, means: dict[str, RunningMean]) -> None:
         self._means = means
@@ -147,7 +149,10 @@ class _MeansByTime:
         self._asked: dict[float, None] = {}  # the newest of them
 
     def add(self, trial: str, time: float, value: float | None) -> None:
-        """Add a report; None does not count into the mean, but the trial has reached this time."""
+        """Add a report.
+
+        None does not count towards the mean, but the trial has reached this time.
+        """
         mean = self._means.setdefault(trial, RunningMean())
         if time < mean.last:
             mean = self._restart(trial)
@@ -164,7 +169,7 @@ class _MeansByTime:
                 insort(self._kept[key], mean.at(key))
 
     def others(self, trial: str, time: float) -> _Without:
-        """Return the finite means at a time of all other trials that reached it."""
+        """Return the finite means, at a time, of all other trials that have reached it."""
         values = self._kept.get(time)
         if values is None:
             found = (mean.at(time) for mean in self._means.values() if mean.last >= time)
@@ -181,7 +186,7 @@ class _MeansByTime:
             del self._asked[next(iter(self._asked))]
 
     def _restart(self, trial: str) -> RunningMean:
-        """Reset a trial whose time decreased; the cache is rebuilt when it is needed."""
+        """Reset a trial whose time has decreased; the cache is rebuilt when it is needed."""
         self._kept.clear()
         self._times.clear()
         self._means[trial] = RunningMean()
@@ -194,7 +199,7 @@ def _take_out(values: list[float], value: float) -> None:
 
 
 class RunningMean:
-    """Running means of a trial's values, exact except for one rounding; 16 bytes per value.
+    """Running means of a trial's values, exact except for one rounding. Takes 16 bytes per value.
 
     Attributes:
         last: the time that was added last, counted or not.
@@ -218,7 +223,7 @@ class RunningMean:
         self._means.append(math.fsum(self._parts) / len(self._times) if self._is_finite else math.nan)
 
     def at(self, time: float) -> float:
-        """Return the mean of the values up to and including a time; NaN if there are none or one is not finite."""
+        """Return the mean of the values up to and including a time; NaN if there are none, or one is not finite."""
         index = bisect_right(self._times, time)
         return self._means[index - 1] if index else math.nan
 

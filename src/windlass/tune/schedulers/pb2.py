@@ -30,7 +30,7 @@ _NUM_STARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Trial at a time, with its configuration (flat values in order of the bounds) and its score."""
+    """State of a trial at one time: its configuration (flat values in the order of the bounds) and its score."""
 
     trial: str
     time: float
@@ -40,7 +40,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Gain of a configuration per unit of time, and its starting point."""
+    """Gain of a configuration per unit of time, and the state from which it started."""
 
     trial: str
     time: float
@@ -51,7 +51,7 @@ class _Change:
 
 
 class PB2(PopulationBasedTraining):
-    """Population based training whose clones get the configuration with the best upper confidence bound of the gain.
+    """Population based training that gives clones the configuration with the best upper confidence bound on the gain.
 
     A Gaussian process with a time-varying kernel learns the gain of each configuration per unit of time, given time
     and score before, from the newest 200 intervals. Choices of the same round count as tried, so clones differ.
@@ -132,7 +132,7 @@ def _check_bounds(bounds: Mapping[str, Any]) -> None:
 
 
 def _changes(rows: Sequence[_Row]) -> list[_Change]:
-    """Return the gain of each trial between two results with one configuration, in order of time."""
+    """Return the gain between two consecutive results of a trial with one configuration, in order of time."""
     found: list[_Change] = []
     newest: dict[tuple[str, tuple[float, ...]], _Row] = {}
     for row in sorted(rows, key=lambda one: one.time):
@@ -149,7 +149,7 @@ def _changes(rows: Sequence[_Row]) -> list[_Change]:
 def _choose(
     changes: Sequence[_Change], base: _Change, tried: Sequence[tuple[float, ...]], bounds: Sequence[Any], rng: Random
 ) -> list[float]:
-    """Return the values that maximise mean + sqrt(beta) * deviation; `tried` values lower the deviation."""
+    """Return the values that maximize mean + sqrt(beta) * deviation; `tried` values lower the deviation."""
     np, minimize = numpy_and_minimize()
     low_K, high_K = np.array(bounds, dtype=float).T
     situations_N2 = np.array([(change.time, change.before) for change in changes])
@@ -180,7 +180,7 @@ def _choose(
 
 
 def _put(config: Config, path: Sequence[str], value: float) -> None:
-    """Set a value, as an integer if the old value is one."""
+    """Set a value, as an integer if the old value is an integer."""
     for key in path[:-1]:
         config = config[key]
     is_int = isinstance(config[path[-1]], int) and not isinstance(config[path[-1]], bool)

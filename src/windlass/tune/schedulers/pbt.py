@@ -1,4 +1,4 @@
-"""Population based training, asynchronous or in step, with the decisions of Ray Tune's scheduler of the same name.
+"""Population based training, asynchronous or in step, with the same decisions as Ray Tune's scheduler of this name.
 
 Source: Jaderberg et al. 2017, "Population based training of neural networks" (arXiv 1711.09846).
 """
@@ -32,7 +32,9 @@ __all__ = ["PopulationBasedTraining"]
 
 
 class PopulationBasedTraining(FIFO):
-    """At intervals the worst trials copy state and configuration of the best, and change the configuration.
+    """Scheduler in which the worst trials copy the best.
+
+    At intervals the worst trials copy the state and configuration of the best, and then change the configuration.
 
     Each trial is considered every `perturbation_interval`, after `burn_in_period`. Among the best `quantile_fraction` of
     all live trials it saves; among the worst it continues as a clone of one of the best that has saved. Where trials
@@ -125,7 +127,7 @@ class PopulationBasedTraining(FIFO):
         self._leave(trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return the waiting trial that is furthest behind; with `synch` only one that has not reached the barrier."""
+        """Return the waiting trial that is furthest behind; with `synch`, only one that has not reached the barrier."""
         if sweep.is_searching and not sweep.pending:
             return None  # a new trial is furthest behind
         if self.synch and not (self._behind or sweep.running) and sweep.paused:
@@ -137,7 +139,7 @@ class PopulationBasedTraining(FIFO):
         return next((trial for trial in waiting if sweep.may_start(trial)), None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the trial's next perturbation, if `time_attr` counts reports."""
+        """Return the number of reports until the trial's next perturbation, if `time_attr` counts reports."""
         member = self._population.members.get(trial.id)
         if self.time_attr != "training_iteration" or member is None:
             return 1
@@ -145,7 +147,7 @@ class PopulationBasedTraining(FIFO):
         return min(max(math.ceil(due) - trial.iteration, 1), ENDLESS)
 
     def _record(self, member: Member, time: float, score: float) -> None:
-        """Record that a member is considered with its newest result."""
+        """Record that a member has been considered with its newest result."""
         self._population.rank(member, score)
         member.trained_to = time
         if time >= self._barrier:
@@ -176,7 +178,7 @@ class PopulationBasedTraining(FIFO):
         return Verdict(SchedulerDecision.PAUSE, f"all trials reached {self.time_attr} {time:g}; they continue in turn")
 
     def _pass_barrier(self, sweep: ScheduledSweep, time: float) -> list[Member]:
-        """Consider every member, the best first so that they have saved; returns those that became clones."""
+        """Consider every member, the best first so that they have saved; return those that became clones."""
         members = self._population.members
         lower, upper = self._population.quantiles()
         for other in members.values():
@@ -189,7 +191,7 @@ class PopulationBasedTraining(FIFO):
         return exploited
 
     def _save_or_exploit(self, sweep: ScheduledSweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
-        """Save one of the best, or turn one of the worst into a clone; return whether it became a clone."""
+        """Save a member that is among the best, or make one among the worst a clone; return whether it became a clone."""
         member.saved = sweep.save(member.trial) if member in upper else None
         if member not in lower:
             return False

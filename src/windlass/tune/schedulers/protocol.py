@@ -18,7 +18,7 @@ __all__ = ["CONTINUE", "NOOP", "ScheduledSweep", "SchedulerDecision", "SweepSche
 
 
 class SchedulerDecision(Enum):
-    """Decision about the trial that reported."""
+    """Decision on the trial that has reported."""
 
     CONTINUE = "continue"
     PAUSE = "pause"  # save, release the slot, resume later
@@ -28,7 +28,7 @@ class SchedulerDecision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision and, except for CONTINUE, its reason in one sentence as `sweep why` shows it."""
+    """Decision with its reason in one sentence, as `sweep why` shows it, except for CONTINUE."""
 
     decision: SchedulerDecision
     why: str = ""
@@ -39,23 +39,26 @@ NOOP = Verdict(SchedulerDecision.NOOP)
 
 
 class ScheduledSweep(Protocol):
-    """Sweep as a scheduler sees it, with actions on trials other than the one that reported."""
+    """Sweep as a scheduler sees it, with actions on trials other than the one that has reported."""
 
     @property
     def metric(self) -> str:
-        """Name of the (first) metric; `-` if none was named."""
+        """Name of the (first) metric, or `-` if none was given."""
 
     @property
     def is_max(self) -> bool:
-        """True if a higher value of the metric is better."""
+        """Whether a higher value of the metric is better."""
 
     @property
     def trials(self) -> Mapping[str, Trial]:
-        """All trials by id, in order. Too slow to iterate in `on_result`."""
+        """All trials by id, in the order of suggestion.
+
+        Too many to iterate over in `on_result`.
+        """
 
     @property
     def pending(self) -> Mapping[str, Trial]:
-        """Trials that never ran, or lost their worker, in the order in which they may start."""
+        """Trials that have never run or have lost their worker, in the order in which they may start."""
 
     @property
     def paused(self) -> Mapping[str, Trial]:
@@ -67,7 +70,7 @@ class ScheduledSweep(Protocol):
 
     @property
     def is_searching(self) -> bool:
-        """True if a new trial may still arrive, for which `choose` can leave room.
+        """Whether a new trial may still arrive, for which `choose` can leave room.
 
         False when the search has ended, and in a choice that is repeated because the searcher has none at present.
         """
@@ -77,13 +80,13 @@ class ScheduledSweep(Protocol):
 
     @property
     def capacity(self) -> Mapping[str, float]:
-        """Total of each resource, from the journal; empty if unknown."""
+        """Total amount of each resource according to the journal; empty if unknown."""
 
     def may_start(self, trial: Trial) -> bool:
-        """Return whether a free slot fits the trial, and the checkpoint that it loads is committed."""
+        """Return whether a free slot fits the trial, and the checkpoint that it loads has been committed."""
 
     def draw(self, *purpose: object) -> Random:
-        """Return a new generator seeded by the sweep and the purpose; equal purposes give equal generators."""
+        """Return a new generator seeded from the sweep's seed and the purpose; equal purposes give equal generators."""
 
     def stop(self, trial: Trial, why: str) -> None:
         """Stop a trial, whatever its status; the scheduler is not called back."""
@@ -92,10 +95,10 @@ class ScheduledSweep(Protocol):
         """Pause a running trial."""
 
     def unpause(self, trial: Trial, why: str) -> None:
-        """Make a paused trial PENDING, ahead of trials that never ran; its save may still be in progress."""
+        """Make a paused trial PENDING, ahead of trials that have never run; its save may still be in progress."""
 
     def save(self, trial: Trial) -> SavedState | None:
-        """Request a checkpoint of a running trial; return a reference that may be used at once.
+        """Request a checkpoint of a running trial; return a reference that can be used at once.
 
         For a paused trial: the checkpoint of its pause, committed or not; None if it has none.
         """
@@ -109,11 +112,14 @@ class ScheduledSweep(Protocol):
         """
 
     def reshape(self, trial: Trial, resources: Resources, why: str) -> None:
-        """Pause a running trial, to continue with other resources."""
+        """Pause a running trial, which then continues with other resources."""
 
 
 class SweepScheduler(Protocol):
-    """Scheduling algorithm. Subclass `windlass.tune.schedulers.FIFO`, which has all methods without decisions."""
+    """Scheduling algorithm.
+
+    Subclass `windlass.tune.schedulers.FIFO`, which implements all methods and makes no decisions.
+    """
 
     metric: str | None
     """Metric and mode as given to the scheduler; the controller fills in those of `TuneConfig`, or refuses two."""
@@ -121,46 +127,50 @@ class SweepScheduler(Protocol):
 
     @property
     def needs_saving(self) -> bool:
-        """True if it pauses or clones trials; a trainable that cannot save is then refused before anything starts."""
+        """Whether it pauses or clones trials; if so, a trainable that cannot save is rejected at the start."""
 
     def settings(self) -> Mapping[str, object]:
-        """Return the JSON form of its arguments, for the journal; code (a custom explore) as its import path or name."""
+        """Return the arguments in JSON form, for the journal.
+
+        Code, such as a custom `explore`, is stored as its import path or name.
+        """
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """Called when a trial was suggested, or is retried after an error.
+        """Called when a trial has been suggested, or will be retried after an error.
 
         May fill in values that `trial.config` and `trial.assigned` lack (population based training draws them), so the
         trial is journalled after this call.
         """
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
-        """Called when a trial reported; `trial.last` already is this result.
+        """Called when a trial has reported; `trial.last` is this result already.
 
         Not called for a result that holds `done`, or by which a stopper ends the trial: those only call `on_complete`.
         May add to `result` (`hyperband_info/budget`); the searcher gets it after this call.
         """
 
     def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
-        """Called when a running trial ended: by itself, by a stopper, from outside, or by this scheduler's own STOP.
+        """Called when a running trial has ended: by itself, by a stopper, from outside, or by this scheduler's own
+        STOP.
 
         `result` is its last one; `trial.status` is TERMINATED already.
         """
 
     def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """Called when a trial failed, and its failure budget is spent or it moves to the end of the queue."""
+        """Called when a trial has failed, and either has no failures left or moves to the end of the queue."""
 
     def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """Called when a trial that was not running was ended from outside; never for `ScheduledSweep.stop`."""
+        """Called when a trial that was not running has been ended from outside, but never for `ScheduledSweep.stop`."""
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Return the trial that gets a free slot; None leaves it free.
+        """Return the trial that gets a free slot, or None to leave the slot free.
 
         A call that returns None without acting through the sweep must not change anything: it is not repeated when a
         sweep is restored. HyperBand may end and unpause trials here when nothing runs.
         """
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports before an answer is needed, at least 1.
+        """Return the number of reports after which an answer is needed, at least 1.
 
         All but the last of them get CONTINUE whatever they hold, so the worker can run ahead.
         """

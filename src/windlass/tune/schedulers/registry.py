@@ -48,7 +48,7 @@ _SHORT = {
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
-    """Create a scheduler by its short name, such as `asha` or `pbt`.
+    """Create the scheduler with a short name, such as `asha` or `pbt`.
 
     An argument that this scheduler does not have is ignored if another one has it, so that one set of arguments can
     be used to compare several.
@@ -73,7 +73,9 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
 
 
 def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 - used like a class
-    """Asynchronous successive halving: `stop` ends trials at milestones, `promote` pauses and promotes them.
+    """Create an asynchronous successive halving scheduler.
+
+    `stop` ends trials at milestones, `promote` pauses and promotes them.
 
     Raises:
         UsageError: `kind` is neither (`invalid-value`), or an argument is unknown (`unknown-option`).
@@ -91,7 +93,7 @@ def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 
 
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
-    """Create the scheduler that `settings()` described, without results.
+    """Create the scheduler that `settings()` describes, without any results.
 
     Raises:
         PreconditionError: its code cannot be imported here, and must be passed again (`module-not-found`).
@@ -108,7 +110,7 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
 
 
 def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
-    """Check that a scheduler is compatible with the rest of a sweep.
+    """Check that a scheduler is compatible with the other parts of a sweep.
 
     Args:
         searcher: name of the searcher, for the message.

@@ -19,7 +19,8 @@ Bundles = list[Bundle]
 
 
 class DistributeResources:
-    """Give each live trial an equal share of the free resources; take some back if there are too few.
+    """Allocation that gives each live trial an equal part of the free resources, and takes some back if there are too
+    few.
 
     Args:
         add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.
@@ -41,13 +42,13 @@ class DistributeResources:
             raise refuse(f"increase_by is {self.increase_by!r}", "set a CPU or GPU amount, not below 0")
 
     def settings(self) -> Mapping[str, object]:
-        """`{"type": ..., **arguments}` in JSON."""
+        """Return `{"type": ..., **arguments}` as JSON."""
         return settings_of(self)
 
     def __call__(
         self, sweep: ScheduledSweep, trial: Trial, result: Metrics, scheduler: ResourceChangingScheduler
     ) -> Resources | None:
-        """Return the trial's resources from now on; None leaves them."""
+        """Return the resources that the trial gets from now on, or None to leave them unchanged."""
         base = scheduler.base_resources
         if not sweep.capacity or result["training_iteration"] < 1:
             return None
@@ -62,7 +63,7 @@ class DistributeResources:
     def _added(
         self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
     ) -> Bundles:
-        """Return the trial's bundles from now on besides `base`."""
+        """Return the bundles that the trial gets from now on in addition to `base`."""
         unit, num = self._unit(base), len(sweep.live())
         most = self._fair_share(unit, num, {name: total[name] - num * _amount(base, name) for name in total})
         free = _free(sweep, total)
@@ -76,7 +77,7 @@ class DistributeResources:
         return {"GPU": 1.0} if base[0].get("GPU") else {"CPU": 1.0}
 
     def _fair_share(self, unit: Bundle, num_trials: int, free: Bundle) -> int:
-        """Return the units of the first of `num_trials` trials if units are dealt out one by one."""
+        """Return how many units the first of `num_trials` trials gets if they are dealt out one by one."""
         given = [0] * num_trials
         full: set[int] = set()
         turn = 0
@@ -91,7 +92,7 @@ class DistributeResources:
         return given[0]
 
     def _change(self, added: Bundles, unit: Bundle, free: Bundle, most: int = -1) -> Bundles:
-        """Take free units, up to `most` in total, or give some back."""
+        """Take free units, up to `most` in total, or give some back; return the new bundles."""
         times = _times(unit, free)
         if times == 0:
             return added
@@ -125,7 +126,9 @@ class DistributeResources:
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Give all free resources to the trial with the best newest result; earlier best trials keep their resources.
+    """Allocation that gives all free resources to the trial with the best newest result.
+
+    Trials that were the best before keep their resources.
 
     Args:
         metric, mode: default: those of the scheduler.
@@ -175,12 +178,12 @@ class DistributeResourcesToTopJob(DistributeResources):
 
 
 def tidy(bundle: Mapping[str, float]) -> Bundle:
-    """Return a bundle without its zero amounts."""
+    """Return a bundle without the resources whose amount is zero."""
     return {name: float(amount) for name, amount in bundle.items() if amount}
 
 
 def _split(resources: Resources) -> tuple[Bundles, Bundles]:
-    """Return the head's bundle if it is empty, and the other bundles."""
+    """Return the first bundle if it is empty (that of the trial's main process), and the other bundles."""
     bundles = [tidy(bundle) for bundle in resources.bundles]
     return (bundles[:1], bundles[1:]) if not bundles[0] else ([], bundles)
 
@@ -191,7 +194,7 @@ def _free(sweep: ScheduledSweep, total: Bundle) -> Bundle:
 
 
 def _times(unit: Bundle, free: Bundle) -> int:
-    """Return the number of units in the free resources; negative if too many are allocated."""
+    """Return how many units fit into the free resources; negative if too many are allocated."""
     cpus, gpus = unit.get("CPU", 0), unit.get("GPU", 0)
     if cpus and gpus:
         return int(min(free["CPU"] // cpus, free["GPU"] // gpus))
@@ -213,7 +216,9 @@ _EVEN_SHARES = DistributeResources()
 
 
 class ResourceChangingScheduler:
-    """Change the resources of running trials by a function; a trial is paused and resumed for a change.
+    """Scheduler that changes the resources of running trials by a function.
+
+    A trial is paused and resumed for each change.
 
     Args:
         base_scheduler: scheduler that decides about trials; default FIFO.
@@ -253,20 +258,20 @@ class ResourceChangingScheduler:
 
     @property
     def forbids_learning(self) -> bool:
-        """Value of the base scheduler."""
+        """Whether the base scheduler forbids searchers that learn."""
         return bool(getattr(self.base_scheduler, "forbids_learning", False))
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Value of the base scheduler."""
+        """Names that the base scheduler needs in the first report."""
         return tuple(getattr(self.base_scheduler, "times", ()))
 
     def settings(self) -> Mapping[str, object]:
-        """`{"type": ..., **arguments}` in JSON; code as its import path."""
+        """Return `{"type": ..., **arguments}` as JSON, with code as import paths."""
         return settings_of(self)
 
     def newest(self, trial: Trial) -> Metrics:
-        """Return a trial's result before the current one, which Ray Tune compares."""
+        """Return the result of a trial before the current one, which Ray Tune compares."""
         return self._newest.get(trial.id, {})
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:

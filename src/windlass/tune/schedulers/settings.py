@@ -1,4 +1,4 @@
-"""JSON form of a scheduler: its type and its arguments; code is named by its import path."""
+"""JSON form of a scheduler: its type and arguments, with code named by its import path."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SPACE = "windlass.tune.space."
 
 
 def settings_of(made: object) -> dict[str, object]:
-    """Return `{"type": ..., **arguments}`; each argument is read from the attribute with its name."""
+    """Return `{"type": ..., **arguments}`, with each argument read from the attribute of the same name."""
     names = inspect.signature(type(made).__init__).parameters
     arguments = {name: to_form(getattr(made, name)) for name in names if name != "self"}
     return {"type": type_name(type(made)), **arguments}
 
 
 def type_name(kind: type) -> str:
-    """Return `PopulationBasedTraining` for a class of windlass, `module:Name` for any other."""
+    """Return `PopulationBasedTraining` for a class in windlass, and `module:Name` for any other class."""
     is_ours = kind.__module__.startswith("windlass.tune.schedulers.") and "." not in kind.__qualname__
     return kind.__name__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
 
@@ -69,7 +69,7 @@ def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
 
 
 def imported(path: str) -> Any:
-    """Import the object called `module:name`.
+    """Import the object named `module:name`.
 
     Raises:
         PreconditionError: it cannot be imported, for example because it was defined in a function.

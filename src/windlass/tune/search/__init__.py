@@ -1,4 +1,6 @@
-"""Search algorithms, which choose the next configuration. Modules have the same paths as in Ray Tune.
+"""Search algorithms, which choose the next configuration.
+
+The modules have the same paths as in Ray Tune.
 
     algorithm = BasicVariantGenerator()
     algorithm.open(space=param_space, objectives=Objectives(), seed=0, num_samples=20)
@@ -50,7 +52,7 @@ __all__ = [
 
 
 class _MissingSearch(ModuleType):
-    """Module of a Ray Tune searcher that windlass lacks; access raises an error that names alternatives."""
+    """Module for a Ray Tune searcher that windlass lacks; access raises an error that names alternatives."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""Random search and grids: each sample is one trial per point of the grid, other values drawn at random.
+"""Random search and grids: each sample is one trial per point of the grid, with all other values random.
 
 A trial number always has the same configuration, at any concurrency and after any restart, because every draw has its
 own key (`windlass.tune.rng`).
@@ -19,7 +19,7 @@ __all__ = ["BasicVariantGenerator"]
 
 
 class BasicVariantGenerator(SearcherDefaults):
-    """Grid times random samples, in the order of Ray Tune; the default search algorithm."""
+    """Search over the grid times random samples, in the order of Ray Tune. This is the default."""
 
     def __init__(
         self,
@@ -42,19 +42,19 @@ class BasicVariantGenerator(SearcherDefaults):
         self.random_state = random_state
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         seed = seed if self.random_state is None else self.random_state
         super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         self._ends = list(accumulate(preset.grid_size for preset in self._presets))
 
     def num_trials(self) -> float:
-        """Return the number of trials: one per preset, and the whole grid for every other sample."""
+        """Return the number of trials: those for presets, and a whole grid for every other sample."""
         num_left = self.num_samples - len(self._presets)
         num_preset = self._ends[-1] if self._ends else 0
         return float("inf") if self.num_samples < 0 else num_preset + max(num_left, 0) * self.space.grid_size
 
     def suggest(self, number: int) -> Suggestions:
-        """See the protocol."""
+        """Return the next configuration; see `SearchAlgorithm.suggest`."""
         if not 0 <= number < self.num_trials():
             return NoSuggestion.FINISHED
         if self.max_concurrent and len(self._live) >= self.max_concurrent:
@@ -73,7 +73,7 @@ class BasicVariantGenerator(SearcherDefaults):
         return Suggestion(config=config, assigned=assigned)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         settings = dict(super().settings())
         if self.constant_grid_search:
             settings["constant_grid_search"] = True

@@ -1,4 +1,4 @@
-"""Limit on a searcher's concurrent trials, independent of free slots."""
+"""Limit on how many trials of a searcher run at once, regardless of free slots."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class ConcurrencyLimiter(StandaloneSearcher):
 
     @property
     def learns(self) -> bool:
-        """Value of the wrapped searcher."""
+        """Whether the wrapped searcher learns from results."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the wrapped search; see `SearchAlgorithm.open`."""
         self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         from windlass.tune.search.registry import searcher_settings  # lazy: as above
 
         return {
@@ -64,7 +64,10 @@ class ConcurrencyLimiter(StandaloneSearcher):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; suggestions requested ahead count as live. A text id means use without a sweep."""
+        """Return the next configuration, unless too many trials are live; see `SearchAlgorithm.suggest`.
+
+        Suggestions requested ahead count as live. A string id means that there is no sweep.
+        """
         if isinstance(number, str):
             return self.suggest_standalone(number)
         if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:
@@ -75,18 +78,18 @@ class ConcurrencyLimiter(StandaloneSearcher):
         return suggestion
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Record a suggestion; see `SearchAlgorithm.on_suggested`."""
         self._asked.discard(number)
         self._live.add(number)
         self.searcher.on_suggested(number, suggestion)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol."""
+        """Pass a result on; see `SearchAlgorithm.on_result`."""
         self._asked.clear()
         self.searcher.on_result(number, result)
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Record the end of a trial and pass it on; see `SearchAlgorithm.on_complete`."""
         self._asked.clear()
         self._finished[number] = result
         if self.batch and len(self._finished) < len(self._live):
@@ -97,5 +100,5 @@ class ConcurrencyLimiter(StandaloneSearcher):
         self._finished.clear()
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol."""
+        """Pass known points on; see `SearchAlgorithm.add_known`."""
         self.searcher.add_known(configs, results)

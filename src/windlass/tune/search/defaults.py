@@ -1,4 +1,4 @@
-"""Base class of most searchers."""
+"""Base class for most searchers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SearcherDefaults:
         self._live: set[int] = set()
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         self.space = Space(space)
         self.objectives = objectives
         self.seed = seed
@@ -45,7 +45,7 @@ class SearcherDefaults:
         self._presets = tuple(self.space.preset(point) for point in self.points)
 
     def suggest(self, number: int) -> Suggestions:
-        """See the protocol."""
+        """Return the next configuration; see `SearchAlgorithm.suggest`."""
         if not 0 <= number < self.num_trials():
             return NoSuggestion.FINISHED
         if self.max_concurrent and len(self._live) >= self.max_concurrent:
@@ -56,15 +56,15 @@ class SearcherDefaults:
         return self.propose(number)
 
     def propose(self, number: int) -> Suggestions:
-        """Return the configuration of a trial that is not a preset point."""
+        """Return the configuration for a trial that is not one of the preset points."""
         raise NotImplementedError
 
     def num_trials(self) -> float:
-        """Return the number of suggestions; infinite if samples are unbounded."""
+        """Return the number of suggestions, which is infinite if samples are unbounded."""
         return float("inf") if self.num_samples < 0 else self.num_samples
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         settings: dict[str, object] = {"type": type(self).__name__}
         if self.points:
             settings["points_to_evaluate"] = [dict(point) for point in self.points]
@@ -73,20 +73,20 @@ class SearcherDefaults:
         return settings
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Count the trial as live; see `SearchAlgorithm.on_suggested`."""
         del suggestion
         self._live.add(number)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol."""
+        """Do nothing; see `SearchAlgorithm.on_result`."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Stop counting the trial as live; see `SearchAlgorithm.on_complete`."""
         del result
         self._live.discard(number)
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """Raise an error, because this searcher does not learn from known points.
+        """Raise an error if there are known points, because this searcher does not learn from them.
 
         Raises:
             UsageError: this searcher does not learn.
@@ -101,7 +101,7 @@ class SearcherDefaults:
 
 
 def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> ModuleType:
-    """Import a library that a searcher needs.
+    """Import and return a library that a searcher needs.
 
     Raises:
         PreconditionError: it is not installed.

@@ -1,4 +1,4 @@
-"""Pareto fronts of several metrics and their hypervolume, for up to some thousand results."""
+"""Pareto fronts of several metrics and their hypervolume, for up to a few thousand results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Losses = tuple[float, ...]
 
 
 def losses(objectives: Objectives, result: Metrics) -> Losses | None:
-    """Return a result's metrics, negated where higher is better; None if one is missing or NaN."""
+    """Return the metrics in a result, negated where higher is better, or None if one is missing or NaN."""
     values = [result.get(name) for name in objectives.metrics]
     if not all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - NaN
         return None
@@ -31,7 +31,9 @@ def is_better(one: Losses, other: Losses) -> bool:
 
 
 def fronts(points: Sequence[Losses]) -> list[list[int]]:
-    """Return indexes of the points by front: the first is not dominated, the second only by the first, and so on.
+    """Return the indices of the points in each front.
+
+    The first front is not dominated, the second only by the first, and so on.
 
     Source: Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II", section III.A.
     """
@@ -57,7 +59,10 @@ def fronts(points: Sequence[Losses]) -> list[list[int]]:
 
 
 def pareto_front(points: Sequence[Losses]) -> list[int]:
-    """Return indexes of the points that are not dominated, in order, equal ones included. Cheaper than `fronts`."""
+    """Return the indices, in order, of the points that are not dominated, including equal ones.
+
+    Cheaper than `fronts`.
+    """
     kept: list[int] = []
     for index in sorted(range(len(points)), key=points.__getitem__):  # a point that dominates another sorts before it
         if not any(is_better(points[other], points[index]) for other in kept):
@@ -66,7 +71,7 @@ def pareto_front(points: Sequence[Losses]) -> list[int]:
 
 
 def crowding(points: Sequence[Losses]) -> list[float]:
-    """Return the crowding distance of each point of a front; infinite at its ends. Source: as for `fronts`, III.B."""
+    """Return the crowding distance of each point in a front, infinite at its ends. Source: as for `fronts`, III.B."""
     distances = [0.0] * len(points)
     for axis in range(len(points[0]) if points else 0):
         order = sorted(range(len(points)), key=[point[axis] for point in points].__getitem__)
@@ -78,7 +83,7 @@ def crowding(points: Sequence[Losses]) -> list[float]:
 
 
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
-    """Return the volume between the points and a reference point; 0 if no point is better than it.
+    """Return the volume between the points and a reference point, or 0 if no point is better than it.
 
     Exact, by slicing along the last metric: fine for hundreds of points and up to four metrics.
     """

@@ -1,4 +1,4 @@
-"""Protocol of searchers, which choose the next configuration.
+"""Protocol for searchers, which choose the next configuration.
 
 A searcher is a pure function of its seed and of the calls made to it, so the controller restores one by repeating
 those calls from the journal. `suggest` may be slow (a model): it is called ahead in idle time.
@@ -17,7 +17,7 @@ __all__ = ["NoSuggestion", "Objectives", "SearchAlgorithm", "Suggestion", "Sugge
 
 
 class NoSuggestion(Enum):
-    """Reason for no suggestion."""
+    """Reason why a searcher has no suggestion."""
 
     NOT_YET = "not-yet"  # ask again when a trial has reported or ended
     FINISHED = "finished"  # there are no more
@@ -25,7 +25,7 @@ class NoSuggestion(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """Suggested configuration.
+    """Configuration that a searcher suggests.
 
     Attributes:
         config: nested as the space is, with a value for each parameter.
@@ -43,21 +43,23 @@ Suggestions = Suggestion | NoSuggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """Metrics that the sweep optimizes, most important first, and whether higher values are better."""
+    """Metrics that the sweep optimizes, most important first, and whether higher is better for each."""
 
     metrics: tuple[str, ...] = ()
     is_max: tuple[bool, ...] = ()
 
 
 class SearchAlgorithm(Protocol):
-    """Search algorithm."""
+    """Algorithm that chooses the next configuration."""
 
     @property
     def learns(self) -> bool:
-        """True if results change the suggestions; suggestions requested ahead are then dropped."""
+        """Whether results change the suggestions; if so, suggestions requested ahead are dropped."""
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """Start the search. Called once, before anything else; `num_samples` -1 is unbounded.
+        """Start the search. Called once, before anything else.
+
+        A `num_samples` of -1 means that it is unbounded.
 
         Raises:
             UsageError: this searcher cannot search the space.
@@ -67,19 +69,21 @@ class SearchAlgorithm(Protocol):
         """Return the arguments as JSON, for the journal."""
 
     def suggest(self, number: int) -> Suggestions:
-        """Return the configuration of trial `number`; called again for the same number after NOT_YET.
+        """Return the configuration for trial `number`.
+
+        After NOT_YET, it is called again for the same number.
 
         The call has no effect until `on_suggested` reports that the answer is used.
         """
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """Called when trial `number` got this configuration, now or in a replayed journal."""
+        """Called when trial `number` has got this configuration, now or in a replayed journal."""
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """Called when a trial reported and continues."""
+        """Called when a trial has reported and continues."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
         """Called when a trial has ended; `result` is None after an error."""
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """Add points that were evaluated outside of this sweep."""
+        """Add points that were evaluated outside this sweep."""

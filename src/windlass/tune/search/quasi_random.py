@@ -1,4 +1,4 @@
-"""Random search that fills the space more evenly: points of a low-discrepancy sequence, scrambled by the seed.
+"""Random search that covers the space more evenly, with a low-discrepancy sequence scrambled by the seed.
 
 The point of a sample depends only on its number, so any concurrency, order or restart gives the same trials.
 """
@@ -22,7 +22,7 @@ _PRECISION = 2**-40
 
 
 class QuasiRandom(SearcherDefaults):
-    """Search along a Sobol or Halton sequence; grids are enumerated for each of its points.
+    """Search along a Sobol or Halton sequence; grids are enumerated for each point in it.
 
     `halton` needs no library and is good up to about ten parameters; `sobol` needs the extra `tune`.
     """
@@ -47,20 +47,20 @@ class QuasiRandom(SearcherDefaults):
         self.sequence = sequence
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         drawn = [node for node in self.space.parameters if not _is_apart(node)]
         self._dimensions = {node.key: number for number, node in enumerate(drawn)}
         self._sobol = _Sobol(len(drawn), seed) if self.sequence == "sobol" and drawn else None
 
     def num_trials(self) -> float:
-        """Return the size of the grid times the number of samples."""
+        """Return the number of trials: one for each preset, and a whole grid for every other sample."""
         if self.num_samples < 0:
             return float("inf")
         return len(self.points) + max(self.num_samples - len(self.points), 0) * self.space.grid_size
 
     def propose(self, number: int) -> Suggestion:
-        """See the protocol."""
+        """Return the configuration for a trial that is not one of the preset points."""
         index, grid_index = divmod(number - len(self.points), self.space.grid_size)
 
         def bits(key: str) -> int:
@@ -74,12 +74,14 @@ class QuasiRandom(SearcherDefaults):
         return Suggestion(config=config, assigned=assigned)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         return {**super().settings(), "sequence": self.sequence}
 
 
 def halton(index: int, dimension: int, seed: int) -> int:
-    """Return 64 bits of a point's coordinate: the digits of its index in a prime base, reversed and scrambled.
+    """Return 64 bits of a point's coordinate.
+
+    They are the digits of its index in a prime base, reversed and scrambled.
 
     Each digit goes through a random affine map that depends on all digits before it. Costs 40 to 150 us.
 
@@ -98,7 +100,7 @@ def halton(index: int, dimension: int, seed: int) -> int:
 
 
 class _Sobol:
-    """Points of a scrambled sequence, generated in batches that double in size."""
+    """Points of a scrambled Sobol sequence, generated in batches that double in size."""
 
     def __init__(self, num_dimensions: int, seed: int) -> None:
         qmc = library("scipy.stats.qmc", "QuasiRandom", hint="pip install 'windlass[tune]', or sequence=\"halton\"")
@@ -114,7 +116,7 @@ class _Sobol:
 
 
 def _is_apart(node: DomainNode | Pick) -> bool:
-    """Return whether a parameter has no coordinate, like a grid or a computed value."""
+    """Return whether a parameter has no coordinate, as for a grid or a computed value."""
     return node.is_grid if isinstance(node, Pick) else isinstance(node.domain, Computed)
 
 

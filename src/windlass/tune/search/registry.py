@@ -68,7 +68,9 @@ _ONLY_IN_RAY = {
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
-    """Create the searcher with a short name; `metric` and `mode` are passed to searchers that accept them.
+    """Create the searcher with a short name.
+
+    `metric` and `mode` are passed to searchers that accept them.
 
     Raises:
         UsageError: the searcher or an option is unknown.
@@ -102,7 +104,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
 
 
 def as_searcher(given: Any) -> SearchAlgorithm:
-    """Return the searcher for a value of `search_alg`; None means random and grid search.
+    """Return the searcher for a value of `search_alg`; None stands for random and grid search.
 
     Args:
         given: a searcher of windlass, a plug-in or searcher object of Ray Tune (`suggest(trial_id)`), a name, or None.
@@ -133,7 +135,7 @@ def as_searcher(given: Any) -> SearchAlgorithm:
 
 
 def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return metrics and modes that were passed to the searcher itself; empty if none were."""
+    """Return the metrics and modes that were passed to the searcher itself; empty if there were none."""
     searcher = getattr(searcher, "plugin", searcher)
     while hasattr(searcher, "searcher"):
         searcher = searcher.searcher
@@ -145,7 +147,7 @@ def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def own_objectives(searcher: Any) -> Objectives | None:
-    """Return the objectives that were passed to the searcher itself; None if they were not."""
+    """Return the objectives that were passed to the searcher itself, or None if there were none."""
     metrics, modes = own_names(searcher)
     if not metrics or not modes:
         return None
@@ -159,12 +161,12 @@ def own_objectives(searcher: Any) -> Objectives | None:
 
 
 def class_named(name: str) -> Any:
-    """Import one of our searcher classes."""
+    """Import one of windlass's searcher classes."""
     return getattr(importlib.import_module(_CLASSES[name]), name)
 
 
 def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
-    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
+    """Return `{"type": ..., **arguments}` as JSON, in which classes from other packages have their import path."""
     found = dict(getattr(searcher, "settings", dict)() or {})
     kind = type(searcher)
     settings: dict[str, Any] = to_json({"type": import_name(kind) or kind.__qualname__, **found}, "search_alg")
@@ -172,7 +174,7 @@ def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
 
 
 def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
-    """Decode the output of `searcher_settings`; the searcher is not opened yet.
+    """Decode the output of `searcher_settings` to a searcher that has not been opened.
 
     Raises:
         PreconditionError: it was created with objects that the journal does not contain.

@@ -1,4 +1,4 @@
-"""Wrapper that repeats each configuration of a searcher and passes it the mean of the results."""
+"""Wrapper that repeats each configuration from a searcher, and tells it the mean of the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIAL_INDEX = "__trial_index__"
 
 
 class Repeater:
-    """Wrapper that runs each configuration several times; the wrapped searcher sees a group as one trial.
+    """Wrapper that runs each configuration several times; the wrapped searcher sees these runs as one trial.
 
     `num_samples` counts trials. An incomplete last group is run, but its result is not passed on.
     """
@@ -41,18 +41,18 @@ class Repeater:
 
     @property
     def learns(self) -> bool:
-        """Value of the wrapped searcher."""
+        """Whether the wrapped searcher learns from results."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the wrapped search; see `SearchAlgorithm.open`."""
         self.objectives = objectives
         groups = num_samples if num_samples < 0 else -(-num_samples // self.repeat)
         self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=groups)
         self._num_trials = float("inf") if num_samples < 0 else num_samples
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         from windlass.tune.search.registry import searcher_settings  # lazy: as above
 
         return {
@@ -63,7 +63,7 @@ class Repeater:
         }
 
     def suggest(self, number: int) -> Suggestions:
-        """See the protocol."""
+        """Return the next configuration, which may be a repeated one; see `SearchAlgorithm.suggest`."""
         group, index = divmod(number, self.repeat)
         inner = self._configs.get(group) or self.searcher.suggest(group)
         if not isinstance(inner, Suggestion):
@@ -72,7 +72,7 @@ class Repeater:
         return Suggestion(config=config, assigned=inner.assigned, note=inner.note)
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Record a suggestion; see `SearchAlgorithm.on_suggested`."""
         group = number // self.repeat
         if group in self._configs:
             return
@@ -81,10 +81,10 @@ class Repeater:
         self.searcher.on_suggested(group, self._configs[group])
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """Ignore the report of a single repeat, because it is not the result of the group."""
+        """Ignore the report of a single repeat, which is not the result of the whole group."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Record the end of a repeat; see `SearchAlgorithm.on_complete`."""
         group, index = divmod(number, self.repeat)
         results = self._results.setdefault(group, {})
         results[index] = result
@@ -93,11 +93,11 @@ class Repeater:
             del self._results[group], self._configs[group]
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol."""
+        """Pass known points on; see `SearchAlgorithm.add_known`."""
         self.searcher.add_known(configs, results)
 
     def _mean(self, results: Sequence[Metrics | None]) -> Metrics | None:
-        """Return the mean of each metric over the repeats that have it; None if no repeat does."""
+        """Return the mean of each metric over the repeats that have it, or None if a metric is in no repeat."""
         means: Metrics = {}
         for name in self.objectives.metrics:
             values = [result[name] for result in results if result is not None and _is_number(result.get(name))]

@@ -1,4 +1,4 @@
-"""Domains of `windlass.tune.space`, at Ray Tune's import path."""
+"""Domains from `windlass.tune.space`, under Ray Tune's import path."""
 
 from windlass.tune.space.computed import Computed as Function
 from windlass.tune.space.domains import Categorical, Domain, Float, Integer

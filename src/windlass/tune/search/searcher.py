@@ -1,4 +1,4 @@
-"""Base class of plug-ins, with the methods of Ray Tune's `Searcher`, and the adapter that runs them.
+"""Base class for plug-ins with the methods of Ray Tune's `Searcher`, and the adapter that runs them.
 
 class Mine(Searcher):
     def suggest(self, trial_id): return {"x": 3}                        # None: not now; Searcher.FINISHED: no more
@@ -27,7 +27,7 @@ __all__ = ["AdaptedSearcher", "Searcher", "is_of_ray", "ray_space"]
 
 
 class Searcher:
-    """Base class of plug-ins; any object with the same methods works too."""
+    """Base class for plug-ins; any object with the same methods works too."""
 
     FINISHED = "FINISHED"
 
@@ -37,25 +37,25 @@ class Searcher:
 
     @property
     def metric(self) -> str | list[str] | None:
-        """Metric or metrics that are optimized."""
+        """Metric or metrics to optimize."""
         return self._metric
 
     @property
     def mode(self) -> str | list[str] | None:
-        """`min` or `max`, for each metric."""
+        """Mode of each metric, `min` or `max`."""
         return self._mode
 
     def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
-        """Set the sweep's metric, mode and space; return False if they are set already."""
+        """Set the sweep's metric, mode and space; return False if they are already set."""
         del metric, mode, config, spec
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the next configuration; None: not now; `FINISHED`: no more."""
+        """Return the next configuration, None if there is none now, or `FINISHED` if there are no more."""
         raise NotImplementedError
 
     def on_trial_result(self, trial_id: str, result: Metrics) -> None:
-        """Called when a trial reported."""
+        """Called when a trial has reported."""
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
         """Called when a trial has ended."""
@@ -63,7 +63,7 @@ class Searcher:
 
 
 class AdaptedSearcher:
-    """Adapter of a plug-in to `SearchAlgorithm`.
+    """Adapter that makes a plug-in a `SearchAlgorithm`.
 
     A plug-in has its own state, so it is called once per trial and never ahead. A restored sweep calls it again for its
     earlier trials; if a suggestion differs, the result is passed as a known point, if the plug-in has
@@ -78,7 +78,7 @@ class AdaptedSearcher:
         self._differing: dict[int, dict[str, Any]] = {}
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol.
+        """Start the search; see `SearchAlgorithm.open`.
 
         Raises:
             UsageError: the plug-in and `param_space` both draw values, or the plug-in does not support this space.
@@ -108,7 +108,10 @@ class AdaptedSearcher:
         return type(self.plugin).__name__
 
     def _set_properties(self, space: Mapping[str, Any]) -> bool:
-        """Pass metric, mode and space to the plug-in (as Ray's classes to a Ray plug-in); return whether it accepted them."""
+        """Pass metric, mode and space to the plug-in; return whether it accepted them.
+
+        A plug-in for Ray gets the space in Ray's classes.
+        """
         taking = getattr(self.plugin, "set_search_properties", None)
         if taking is None:
             return False
@@ -132,12 +135,15 @@ class AdaptedSearcher:
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error
 
     def settings(self) -> Mapping[str, object]:
-        """Return the plug-in's import path; its arguments are unknown, so it must be passed again to restore the sweep."""
+        """Return the plug-in's import path.
+
+        Its arguments are unknown, so it must be passed again to restore the sweep.
+        """
         kind = type(self.plugin)
         return {"type": "AdaptedSearcher", "plugin": import_name(kind) or kind.__qualname__}
 
     def suggest(self, number: int) -> Suggestions:
-        """See the protocol."""
+        """Return the plug-in's suggestion; see `SearchAlgorithm.suggest`."""
         if number >= self.num_samples >= 0:
             return NoSuggestion.FINISHED
         if number not in self._answers:
@@ -157,7 +163,7 @@ class AdaptedSearcher:
         return Suggestion(config=self._config(answer), assigned=_assigned(self._space, answer))
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Record a suggestion; see `SearchAlgorithm.on_suggested`."""
         answer = self._answers.pop(number, None)
         if answer is None:
             answer = self.plugin.suggest(_id(number))
@@ -166,13 +172,13 @@ class AdaptedSearcher:
             self._complete(number, None)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol."""
+        """Pass a result to the plug-in; see `SearchAlgorithm.on_result`."""
         telling = getattr(self.plugin, "on_trial_result", None)
         if telling is not None and number not in self._differing:
             telling(_id(number), result)
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Pass the end of a trial to the plug-in; see `SearchAlgorithm.on_complete`."""
         config = self._differing.pop(number, None)
         if config is None:
             self._complete(number, result)
@@ -180,7 +186,7 @@ class AdaptedSearcher:
             self.add_known([config], [result])
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol; skipped if the plug-in does not support it."""
+        """Pass known points to the plug-in if it supports that; see `SearchAlgorithm.add_known`."""
         adding = getattr(self.plugin, "add_evaluated_point", None)
         for config, result in zip(configs, results, strict=True):
             values = [result.get(name) for name in self.objectives.metrics]
@@ -189,7 +195,7 @@ class AdaptedSearcher:
                     adding(config, values[0] if len(values) == 1 else values)
 
     def _config(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fixed values, overridden by the plug-in's values at any depth."""
+        """Return the fixed values, overridden at any depth by the plug-in's values."""
         config: dict[str, Any] = _merged(self._space, answer)
         missing = _undrawn(config, ())
         if missing:
@@ -205,7 +211,7 @@ class AdaptedSearcher:
 
 
 def _takes_options(taking: Any) -> bool:
-    """Return whether `set_search_properties` takes options; before Ray 1.9 it did not."""
+    """Return whether `set_search_properties` accepts options, which it did not before Ray 1.9."""
     try:
         parameters = inspect.signature(taking).parameters.values()
     except ValueError:
@@ -214,7 +220,10 @@ def _takes_options(taking: Any) -> bool:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Merge `above` into `below`; entries of a list may be named by their indexes, as Ray's plug-ins do."""
+    """Merge `above` into `below`.
+
+    Entries of a list may be named by their indices, as Ray's plug-ins do.
+    """
     if isinstance(above, Mapping) and isinstance(below, Mapping) and not _is_grid(below):
         return {name: _merged(below.get(name), above.get(name, below.get(name))) for name in {**below, **above}}
     if isinstance(above, Mapping) and type(below) in (list, tuple) and all(str(name).isdigit() for name in above):
@@ -228,7 +237,7 @@ def _is_grid(value: Mapping[str, Any]) -> bool:
 
 
 def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
-    """Return the name of the first parameter that is still a range or a choice; empty if there is none."""
+    """Return the name of the first parameter that is still a range or a choice, or an empty string."""
     if isinstance(value, Domain) or (isinstance(value, Mapping) and _is_grid(value)):
         return "/".join(map(str, path))
     inner: Any = ()
@@ -240,7 +249,7 @@ def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
 
 
 def _assigned(space: Any, answer: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the drawn values, flat: those that the space does not fix."""
+    """Return the sampled values, flat: those that the space does not fix."""
     found: dict[str, Any] = {}
     for name, value in answer.items():
         below = space.get(name) if isinstance(space, Mapping) else None
@@ -252,7 +261,7 @@ def _assigned(space: Any, answer: Mapping[str, Any], prefix: str = "") -> dict[s
 
 
 def _id(number: int) -> str:
-    """Return the id of a trial."""
+    """Return the id of a trial as passed to the plug-in."""
     return f"{number:05d}"
 
 
@@ -264,7 +273,10 @@ def is_of_ray(plugin: object) -> bool:
 
 
 def ray_space(value: Any) -> Any:
-    """Return a space with Ray's domain for each of ours; fixed values and `{"grid_search": [...]}` stay."""
+    """Return a space with windlass's domains replaced by Ray's.
+
+    Fixed values and `{"grid_search": [...]}` stay the same.
+    """
     if isinstance(value, Domain):
         return _domain(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Searchers without a sweep, with Ray Tune's methods and the caller's trial ids.
+"""Searchers without a sweep, with Ray Tune's methods and the caller's own trial ids.
 
 searcher = OptunaSearch({"x": tune.uniform(0, 1)}, metric="loss", mode="min")
 config = searcher.suggest("first")
@@ -19,12 +19,12 @@ __all__ = ["StandaloneSearcher"]
 
 
 class StandaloneSearcher:
-    """Mix-in of the methods of Ray Tune's `Searcher`, in addition to those that a sweep calls."""
+    """Mix-in that adds the methods of Ray Tune's `Searcher` to those that a sweep calls."""
 
     _standalone: _Standalone | None = None
 
     def set_search_properties(self, metric: Any, mode: Any, config: Mapping[str, Any], **spec: Any) -> bool:
-        """Set metric, mode and space; return False if the searcher has a space already."""
+        """Set metric, mode and space; return False if the searcher already has a space."""
         del spec
         if self._standalone is not None or getattr(self, "own_space", None) is not None:
             return False
@@ -32,24 +32,24 @@ class StandaloneSearcher:
         return True
 
     def suggest_standalone(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return the configuration of an id, None (not now), or `FINISHED`."""
+        """Return the configuration for a trial id, None if there is none now, or `FINISHED`."""
         if self._standalone is None:
             self._standalone = _Standalone(self, {}, None)  # type: ignore[arg-type]
         return self._standalone.suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: Metrics) -> None:
-        """Called when a trial with an id of `suggest` reported."""
+        """Called when a trial has reported whose id was passed to `suggest`."""
         if self._standalone is not None and trial_id in self._standalone.numbers:
             self._standalone.searcher.on_result(self._standalone.numbers[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
-        """Called when such a trial has ended."""
+        """Called when a trial has ended whose id was passed to `suggest`."""
         if self._standalone is not None and trial_id in self._standalone.numbers:
             self._standalone.searcher.on_complete(self._standalone.numbers.pop(trial_id), None if error else result)
 
 
 class _Standalone:
-    """Copy of a searcher opened without a sweep, and the numbers of its live trials by id."""
+    """Copy of a searcher that was opened without a sweep, and the numbers of its live trials by id."""
 
     def __init__(self, searcher: SearchAlgorithm, space: Mapping[str, Any], objectives: Objectives | None) -> None:
         from windlass.tune.search.registry import own_objectives  # lazy: the registry is above
@@ -72,7 +72,7 @@ class _Standalone:
         )
 
     def __deepcopy__(self, memo: object) -> None:
-        """Return None: a sweep's copy of the searcher starts without it."""
+        """Return None, because a sweep's copy of the searcher starts without this state."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         suggestion = self.searcher.suggest(self._next)

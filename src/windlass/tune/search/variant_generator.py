@@ -1,4 +1,4 @@
-"""`generate_variants`, at Ray Tune's import path."""
+"""`generate_variants`, under Ray Tune's import path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RecursiveDependencyError", "generate_variants", "grid_search"]
 def generate_variants(
     unresolved_spec: Mapping[str, Any], constant_grid_search: bool = False, random_state: int | None = None
 ) -> Iterator[tuple[dict[tuple[str, ...], Any], dict[str, Any]]]:
-    """Yield the drawn values by path and the configuration of every grid point of one sample.
+    """Yield the sampled values by path, and the configuration, for every grid point of one sample.
 
     Args:
         unresolved_spec: a search space, at any depth.

@@ -1,4 +1,4 @@
-"""Search spaces: the primitives, their tree, and a configuration for each number.
+"""Search spaces: the primitives, the tree that they form, and a configuration for each number.
 
     space = Space({"lr": loguniform(1e-5, 1e-1), "layers": choice([2, 4, 8])})
     config, assigned = space.draw(seed, number)

@@ -1,4 +1,4 @@
-"""Values computed from other values: `sample_from`, and its function's view of the configuration."""
+"""Values computed from other values: `sample_from`, and the configuration as its function sees it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ListView(Sequence[Any]):
 
 
 class Computed(Domain):
-    """Result of a function, or of an expression in `config` (`spec`, `math`, `random` and `np` are known too)."""
+    """Result of a function, or of an expression in `config` (`spec`, `math`, `random` and `np` are defined too)."""
 
     __slots__ = ("_takes_config", "func")
 
@@ -97,7 +97,7 @@ class Computed(Domain):
         return drawn if size > 1 else drawn[0]
 
     def compute(self, config: Any, bits: int) -> Any:
-        """Call the function with global generators seeded by `bits`, which are restored afterwards.
+        """Call the function with the global generators seeded by `bits` and restored afterwards.
 
         Raises:
             SpaceError: the function failed; its exception is the cause.
@@ -121,7 +121,7 @@ class Computed(Domain):
 
     @property
     def name(self) -> str:
-        """Text of the expression, or name and place of the function, for messages."""
+        """Name for messages: the text of the expression, or the name and place of the function."""
         if isinstance(self.func, str):
             return self.func
         code = getattr(self.func, "__code__", None)

@@ -1,4 +1,4 @@
-"""Domains of a parameter: ranges and lists of values, and the mapping from 64 random bits to a value.
+"""Domains for a parameter: ranges and lists of values, and the mapping from 64 random bits to a value.
 
 A domain has no generator. `at(bits)` maps a 64-bit number to a value, so that counters, quasi-random sequences and
 generators all draw in the same way, with only the standard library.
@@ -32,12 +32,12 @@ RandomState = random.Random | _Bytes | int | None
 
 
 def unit(bits: int) -> float:
-    """Convert 64 bits to a number in [0, 1); only the upper 53 bits are used."""
+    """Convert 64 bits to a number in [0, 1), using only the upper 53 bits."""
     return (bits >> 11) * _TO_UNIT
 
 
 def bits_from(random_state: RandomState) -> int:
-    """Return 64 bits from any kind of generator; for a seed, the first of its sequence."""
+    """Return 64 bits from any kind of generator; for a seed, these are the first of its sequence."""
     if random_state is None:
         return random.getrandbits(NUM_BITS)
     if isinstance(random_state, int):
@@ -48,29 +48,35 @@ def bits_from(random_state: RandomState) -> int:
 
 
 class Domain:
-    """Set of values with a distribution; immutable."""
+    """Set of values with a distribution. Immutable."""
 
     __slots__ = ()
 
     def at(self, bits: int) -> Any:
-        """Return the value for 64 bits."""
+        """Return the value for 64 random bits."""
         raise NotImplementedError
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether a value is within the inclusive bounds; as in Ray Tune, steps are ignored."""
+        """Return whether a value is within the bounds, which are inclusive.
+
+        As in Ray Tune, steps are ignored.
+        """
         raise NotImplementedError
 
     def get_sampler(self) -> Sampler:
-        """Return the sampler under Ray Tune's name."""
+        """Return the sampler, as in Ray Tune."""
         return sampler_of(self)
 
     @property
     def sampler(self) -> Sampler:
-        """Sampler, as of `get_sampler`."""
+        """Sampler, the same as from `get_sampler`."""
         return sampler_of(self)
 
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
-        """Draw a value, or a list of `size` values; `config` is accepted for compatibility, and unused."""
+        """Sample a value, or a list of `size` values.
+
+        `config` is accepted for compatibility and not used.
+        """
         del config
         source = random.Random(random_state) if isinstance(random_state, int) else random_state
         drawn = [self.at(bits_from(source)) for _ in range(size)]
@@ -115,7 +121,7 @@ class Float(Domain):
         return self
 
     def loguniform(self, base: float | None = None) -> Float:
-        """Return this range on a log scale; `base` has no effect."""
+        """Return this range on a log scale. `base` has no effect."""
         del base
         _check_range(self, self.lower, self.upper)
         return Float(self.lower, self.upper, is_log=True, step=self.step)
@@ -125,7 +131,7 @@ class Float(Domain):
         return NormalFloat(float(mean), float(sd), step=self.step)
 
     def quantized(self, q: float) -> Float:
-        """Return this range in multiples of `q`; the bounds must be multiples, too."""
+        """Return this range in multiples of `q`, which the bounds must be too."""
         return Float(self.lower, self.upper, is_log=self.is_log, step=float(q))
 
     def at(self, bits: int) -> float:
@@ -140,7 +146,7 @@ class Float(Domain):
         return self.nearest(value)
 
     def nearest(self, value: float) -> float:
-        """Return the float of this domain that is nearest to a number."""
+        """Return the float in this domain that is nearest to a number."""
         if self.step is not None:
             return min(max(_tidy(round(value / self.step), self.step), self.lower), self.upper)
         if value >= self.upper:
@@ -156,7 +162,7 @@ class Float(Domain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NormalFloat(Domain):
-    """Floats of a normal distribution, rounded to multiples of a step if there is one."""
+    """Floats from a normal distribution, rounded to multiples of a step if there is one."""
 
     mean: float = 0.0
     sd: float = 1.0
@@ -184,18 +190,18 @@ class NormalFloat(Domain):
         raise _second_sampler(self, "loguniform")
 
     def quantized(self, q: float) -> NormalFloat:
-        """Return the same distribution, rounded to multiples of `q`."""
+        """Return the same distribution with values rounded to multiples of `q`."""
         return NormalFloat(self.mean, self.sd, step=float(q))
 
     def at_share(self, share: float) -> float:
-        """Return the quantile for a share of all draws, 0 < share < 1."""
+        """Return the quantile for a fraction of all samples, 0 < share < 1."""
         from statistics import NormalDist  # lazy: costs 5 ms, and few spaces need it
 
         value = NormalDist(self.mean, self.sd).inv_cdf(share)
         return value if self.step is None else _tidy(round(value / self.step), self.step)
 
     def share_of(self, value: float) -> float:
-        """Return the share of all draws, before rounding, below a value."""
+        """Return the fraction of all samples, before rounding, that are below a value."""
         from statistics import NormalDist  # lazy: as above
 
         return NormalDist(self.mean, self.sd).cdf(value)
@@ -241,7 +247,7 @@ class Integer(Domain):
         return self
 
     def loguniform(self, base: float | None = None) -> Integer:
-        """Return this range on a log scale; `base` has no effect."""
+        """Return this range on a log scale. `base` has no effect."""
         del base
         return Integer(self.lower, self.upper, is_log=True, step=self.step)
 
@@ -251,12 +257,12 @@ class Integer(Domain):
 
     @property
     def first(self) -> int:
-        """Smallest value, in steps."""
+        """Smallest value, counted in steps."""
         return -(-self.lower // self.step)
 
     @property
     def last(self) -> int:
-        """Largest value, in steps."""
+        """Largest value, counted in steps."""
         return self.upper - 1 if self.step == 1 else self.upper // self.step
 
     def at(self, bits: int) -> int:
@@ -277,7 +283,7 @@ class Integer(Domain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Categorical(Domain):
-    """List of equally likely values; with `is_grid`, each value in turn."""
+    """List of values that are equally likely or, with `is_grid`, taken one after another."""
 
     categories: Sequence[Any]
     is_grid: bool = False
@@ -302,7 +308,7 @@ class Categorical(Domain):
         return Categorical(self.categories, is_grid=True)
 
     def index(self, value: Any) -> int:
-        """Return the index of a value, preferring its type (`True` is not 1); -1 if it is missing."""
+        """Return the index of a value, preferring one of the same type (`True` is not 1), or -1 if it is missing."""
         equal = [i for i, one in enumerate(self.categories) if is_same(value, one)]
         return next((i for i in equal if type(self.categories[i]) is type(value)), equal[0] if equal else -1)
 
@@ -347,7 +353,7 @@ def _written(name: str, domain: Float) -> str:
 
 
 def _tidy(count: int, step: float) -> float:
-    """Return `count` steps without floating-point noise: 3 x 0.1 is 0.3."""
+    """Return the sum of `count` steps without floating-point noise: 3 x 0.1 is 0.3."""
     return round(count * step, _num_decimals(step))
 
 

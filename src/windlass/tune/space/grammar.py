@@ -1,4 +1,4 @@
-"""Search spaces as JSON or YAML: the form of the journal, and of `sweep:` in a file.
+"""Search spaces as JSON or YAML, the form used in the journal and in `sweep:` in a file.
 
 lr: {loguniform: [1e-5, 1e-1]}
 layers: {choice: [2, 4, 8]}
@@ -28,7 +28,7 @@ WORDS = (*PRIMITIVES, "grid", "grid_search", "eval", "sample_from", "fixed")
 
 
 def describe(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON form of a search space; a function without an importable name cannot be read back.
+    """Return a search space in JSON form; a function without an importable name cannot be read back.
 
     Raises:
         SpaceError: a value has no JSON form.
@@ -37,7 +37,7 @@ def describe(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_space(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a search space that `describe` or a user wrote.
+    """Read a search space written by `describe` or by a user.
 
     Raises:
         SpaceError: a word is unknown, its arguments are invalid, or its code cannot be imported; names the parameter.
@@ -73,7 +73,7 @@ def _described(value: Any, place: str) -> Any:
 
 
 def _call_of(domain: Domain, place: str) -> tuple[str, list[Any]]:
-    """Return the primitive that makes the domain, and its arguments."""
+    """Return the name of the primitive that makes the domain, and its arguments."""
     if isinstance(domain, NormalFloat):
         step = [] if domain.step is None else [domain.step]
         return f"{'q' if step else ''}randn", [domain.mean, domain.sd, *step]
@@ -128,7 +128,7 @@ def _made(word: str, inner: Any, place: str) -> Any:
 
 
 def _called(word: str, inner: Any, place: str) -> Domain:
-    """Call a primitive with its arguments in a list, or by name."""
+    """Call a primitive, with its arguments given in a list or by name."""
     made = PRIMITIVES[word]
     expected = [name for name in inspect.signature(made).parameters if name != "base"]
     if not isinstance(inner, (list, Mapping)):
@@ -159,7 +159,7 @@ def _function(name: Any, place: str) -> Any:
 
 
 def _is_near(word: Any, inner: Any) -> str:
-    """Return the primitive whose name a word misspells; empty if it is a parameter."""
+    """Return the primitive of which a word is a misspelling, or an empty string if the word is a parameter."""
     if not isinstance(word, str) or not isinstance(inner, list) or word in WORDS:
         return ""
     near = difflib.get_close_matches(word, WORDS, 1, cutoff=0.8)

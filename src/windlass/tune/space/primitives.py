@@ -33,73 +33,76 @@ __all__ = [
 
 
 def uniform(lower: float, upper: float) -> Float:
-    """Draw a float in [lower, upper), each equally likely."""
+    """Sample a float uniformly from [lower, upper)."""
     return Float(_float(lower), _float(upper))
 
 
 def quniform(lower: float, upper: float, q: float) -> Float:
-    """Draw a multiple of `q` in [lower, upper], rounded from a uniform draw; both bounds must be multiples."""
+    """Sample a float uniformly from [lower, upper] and round it to a multiple of `q`, as both bounds must be."""
     return Float(_float(lower), _float(upper), step=_float(q))
 
 
 def loguniform(lower: float, upper: float, base: float | None = None) -> Float:
-    """Draw a float in [lower, upper) whose logarithm is uniform; `base` has no effect."""
+    """Sample a float from [lower, upper), uniformly on a log scale. `base` has no effect."""
     del base
     return Float(_float(lower), _float(upper), is_log=True)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float | None = None) -> Float:
-    """Draw a multiple of `q` in [lower, upper], rounded from a draw whose logarithm is uniform."""
+    """Sample a float from [lower, upper], uniformly on a log scale, and round it to a multiple of `q`."""
     del base
     return Float(_float(lower), _float(upper), is_log=True, step=_float(q))
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
-    """Draw a float from the normal distribution with this mean and standard deviation."""
+    """Sample a float from the normal distribution with this mean and standard deviation."""
     return NormalFloat(_float(mean), _float(sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> NormalFloat:
-    """Draw a multiple of `q`, rounded from a normal draw."""
+    """Sample a float from a normal distribution and round it to a multiple of `q`."""
     return NormalFloat(_float(mean), _float(sd), step=_float(q))
 
 
 def randint(lower: int, upper: int) -> Integer:
-    """Draw an integer in [lower, upper), each equally likely."""
+    """Sample an integer uniformly from [lower, upper)."""
     return Integer(_int(lower), _int(upper))
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
-    """Draw a multiple of `q` in [lower, upper], each equally likely; with `q` 1 `upper` is excluded."""
+    """Sample a multiple of `q` uniformly from [lower, upper]; with a `q` of 1, `upper` is excluded."""
     return Integer(_int(lower), _int(upper), step=_int(q))
 
 
 def lograndint(lower: int, upper: int, base: float | None = None) -> Integer:
-    """Draw an integer in [lower, upper), evenly on a log scale."""
+    """Sample an integer from [lower, upper), uniformly on a log scale."""
     del base
     return Integer(_int(lower), _int(upper), is_log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float | None = None) -> Integer:
-    """Draw a multiple of `q` in [lower, upper], evenly on a log scale; with `q` 1 `upper` is excluded."""
+    """Sample a multiple of `q` from [lower, upper], uniformly on a log scale; with a `q` of 1, `upper` is excluded."""
     del base
     return Integer(_int(lower), _int(upper), is_log=True, step=_int(q))
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
-    """Draw one of these equally likely values. A value that is a space is drawn, too (conditional space)."""
+    """Sample one of these equally likely values.
+
+    A value that is itself a space is sampled too (conditional space).
+    """
     return Categorical(_listed("choice", categories))
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Try each value with every combination of the other grids, `num_samples` times."""
+    """Try each value in combination with all other grids, `num_samples` times."""
     listed = _listed("grid_search", values)
     Categorical(listed, is_grid=True)
     return {"grid_search": listed}
 
 
 def sample_from(func: Callable[..., Any] | str) -> Computed:
-    """Compute a value from other values, which may be read in any order.
+    """Compute a value from other values, which the function may read in any order.
 
     Args:
         func: a function of the configuration (`lambda config: config["layers"] * 64`; Ray's `lambda spec:

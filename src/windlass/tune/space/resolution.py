@@ -1,4 +1,7 @@
-"""Resolution of a tree to a configuration; values are computed on demand and may depend on any other value."""
+"""Resolution of a tree to a configuration.
+
+Values are computed on demand and may depend on any other value.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Draw = Callable[[DomainNode | Pick], Any]
 
 
 def resolve(root: Node, draw: Draw) -> tuple[Any, dict[str, Any]]:
-    """Return the configuration, and the values that were drawn or computed for it by name.
+    """Return the configuration, and by name the values that were sampled or computed for it.
 
     Raises:
         RecursiveDependencyError: computed values depend on each other.
@@ -51,7 +54,7 @@ class _Making:
         return tuple(values.values()) if issubclass(node.kind, tuple) else list(values.values())
 
     def _look(self, node: Node, path: Path) -> Any:
-        """Return a function's view of a node, which creates containers only as they are read."""
+        """Return a node as a function sees it, creating containers only as they are read."""
         if isinstance(node, Pick):
             return self._look(self._option(node), path)
         if isinstance(node, DomainNode):
@@ -109,7 +112,7 @@ def _is_computed(leaf: DomainNode) -> bool:
 
 
 def _plain_view(value: Any) -> Any:
-    """Return the view of a finished value; mappings can be read by attributes too."""
+    """Return a finished value as a function sees it; mappings can also be read by attributes."""
     if isinstance(value, dict):
         return ConfigView(tuple(value), lambda name: _plain_view(value[name]))
     return value

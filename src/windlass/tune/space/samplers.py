@@ -1,4 +1,4 @@
-"""Samplers of domains with Ray Tune's names, as `domain.get_sampler()` returns them."""
+"""Samplers for domains under Ray Tune's names, as `domain.get_sampler()` returns them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Grid", "LogUniform", "Normal", "Quantized", "Sampler", "Uniform", "s
 
 
 class Sampler:
-    """Base class of samplers."""
+    """Base class for samplers."""
 
     __slots__ = ()
 
@@ -26,12 +26,12 @@ class LogUniform(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Grid(Sampler):
-    """Sampler of each value in turn."""
+    """Sampler that takes each value in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Normal(Sampler):
-    """Sampler of a normal distribution."""
+    """Sampler for a normal distribution."""
 
     mean: float = 0.0
     sd: float = 1.0
@@ -39,18 +39,18 @@ class Normal(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Quantized(Sampler):
-    """Sampler whose draws are rounded to multiples of `q`."""
+    """Sampler that rounds to multiples of `q`."""
 
     sampler: Sampler
     q: float
 
     def get_sampler(self) -> Sampler:
-        """Return the sampler whose draws are rounded."""
+        """Return the sampler before rounding."""
         return self.sampler
 
 
 def sampler_of(domain: Any) -> Sampler:
-    """Return the sampler of a domain, from its fields."""
+    """Return the sampler for a domain, given the domain's fields."""
     if getattr(domain, "is_grid", False):
         return Grid()
     plain = (

@@ -23,7 +23,7 @@ Bits = Callable[[str], int]
 
 
 class Space:
-    """Search space of a `param_space`. Immutable."""
+    """Search space parsed from a `param_space`. Immutable."""
 
     def __init__(self, param_space: Mapping[str, Any]) -> None:
         """Parse the space.
@@ -43,38 +43,40 @@ class Space:
 
     @cached_property
     def parameters(self) -> tuple[DomainNode | Pick, ...]:
-        """All nodes that are drawn, chosen or computed, top down, including those below single choices."""
+        """All nodes that are sampled, chosen or computed, top down, including those below a single choice."""
         return tuple(walk(self.root, inside_picks=True))
 
     @cached_property
     def grid_axes(self) -> tuple[Pick, ...]:
-        """Grids that every trial has; the first varies fastest."""
+        """Grids that every trial has, of which the first varies fastest."""
         axes = [node for node in walk(self.root) if isinstance(node, Pick) and node.is_grid]
         return tuple(sorted(axes, key=lambda axis: tuple(map(str, axis.path))))
 
     @cached_property
     def grid_size(self) -> int:
-        """Number of trials of one sample: the product of all grids, 1 without grids."""
+        """Number of trials in one sample: the product of the sizes of all grids, or 1 without grids."""
         return _size(self.root)
 
     @property
     def is_fixed(self) -> bool:
-        """True if nothing is drawn: every trial would be the same."""
+        """Whether nothing is sampled, so that every trial would be the same."""
         return isinstance(self.root, Fixed)
 
     @cached_property
     def is_random(self) -> bool:
-        """True if anything but grids is drawn."""
+        """Whether anything but grids is sampled."""
         return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
 
     def grid_point(self, index: int) -> dict[str, int]:
-        """Return the option of every grid at a point, by key; options with grids enumerate those, too."""
+        """Return the option of every grid at a point of their product, by key; options that contain grids are
+        enumerated too.
+        """
         chosen: dict[str, int] = {}
         _place(self.root, index, chosen)
         return chosen
 
     def at(self, bits: Bits, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the configuration, nested, and the drawn values, by name.
+        """Return the configuration, nested, and the sampled values by name.
 
         Args:
             bits: random bits of a parameter, by key.
@@ -93,11 +95,11 @@ class Space:
         return self.resolve(draw)
 
     def draw(self, seed: int, *purpose: object, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Draw a configuration that depends only on the seed and the purpose."""
+        """Sample a configuration that depends only on the seed and the purpose."""
         return self.at(lambda key: draw_int(seed, "space", *purpose, key), grid_index)
 
     def resolve(self, draw: Draw) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the configuration whose values `draw` draws or chooses."""
+        """Return the configuration whose values are sampled or chosen by `draw`."""
         config, assigned = resolve(self.root, draw)
         return config, assigned
 
@@ -110,7 +112,7 @@ class Space:
         return Space._of(_fixed_at(self.root, point, ()))
 
     def locate(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the draws that produce a configuration, by key (for a pick, the index of its option).
+        """Return the samples that produce a configuration, by key; for a pick, this is the index of its option.
 
         None if the space cannot give it: a value is out of bounds, or an option unknown.
         """
@@ -127,7 +129,7 @@ def _size(node: Node) -> int:
 
 
 def _place(node: Node, index: int, chosen: dict[str, int]) -> None:
-    """Set the option of each grid below the node at a point of their product."""
+    """Set the option of each grid below the node, at a point of the product of all grids."""
     axes = [below for below in walk(node) if isinstance(below, Pick) and below.is_grid]
     for axis in sorted(axes, key=lambda axis: tuple(map(str, axis.path))):
         index, local = divmod(index, _size(axis))
@@ -167,7 +169,7 @@ def _fixed_in(branch: ContainerNode, point: Mapping[str, Any], path: tuple[str |
 
 
 def _agrees(option: ContainerNode, point: Mapping[str, Any]) -> bool:
-    """Return whether an option of a choice fits a point: it has its names, and equal fixed values."""
+    """Return whether an option of a choice fits a point, that is, has its names and equal fixed values."""
     return all(
         name in option.children and not (isinstance(child := option.children[name], Fixed) and child.value != value)
         for name, value in point.items()

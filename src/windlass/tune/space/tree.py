@@ -1,4 +1,4 @@
-"""Tree of a search space: fixed, drawn and computed values, and choices with their subtrees."""
+"""Tree of a search space: fixed, sampled and computed values, and choices with their subtrees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class DomainNode:
-    """Value that is drawn or computed independently.
+    """Value that is sampled or computed independently.
 
     Attributes:
         name: `model/lr`, for users; several options of a choice may have the same name.
@@ -39,7 +39,7 @@ class DomainNode:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Choice among values of which at least one is a space itself, or a grid of values.
+    """Choice among values of which at least one is itself a space, or a grid of values.
 
     Attributes:
         labels: value in `assigned` for each option: the value itself, or words for one that holds a space.
@@ -55,7 +55,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class ContainerNode:
-    """Mapping, list or tuple that contains drawn values; children by key or index."""
+    """Mapping, list or tuple that contains sampled values, with its children by key or index."""
 
     kind: type
     children: dict[str | int, Node]
@@ -70,7 +70,7 @@ def name_of(path: Path) -> str:
 
 
 def parse(value: Any, path: Path = (), key: str = "") -> Node:
-    """Parse a value that may hold domains, grids and computed values at any depth.
+    """Parse a value that may contain domains, grids and computed values at any depth.
 
     Raises:
         SpaceError: part of it is invalid; the message names the parameter.
@@ -93,7 +93,10 @@ def parse(value: Any, path: Path = (), key: str = "") -> Node:
 
 
 def walk(node: Node, *, inside_picks: bool = False) -> Iterator[DomainNode | Pick]:
-    """Yield all domains and picks, top down; those within options of picks only with `inside_picks`."""
+    """Yield all domains and picks, top down.
+
+    Those within options of picks are included only with `inside_picks`.
+    """
     if isinstance(node, ContainerNode):
         for child in node.children.values():
             yield from walk(child, inside_picks=inside_picks)
@@ -105,7 +108,7 @@ def walk(node: Node, *, inside_picks: bool = False) -> Iterator[DomainNode | Pic
 
 
 def copied(value: Any) -> Any:
-    """Return the value with copied containers, so that a trial may change them; other objects are shared."""
+    """Return the value with its containers copied, so that a trial may change them; other objects are shared."""
     if isinstance(value, dict):
         return {name: copied(below) for name, below in value.items()}
     if type(value) in (list, tuple):
@@ -114,7 +117,7 @@ def copied(value: Any) -> Any:
 
 
 def _special(value: Any, path: Path) -> Domain | None:
-    """Return the domain of a value, if it is one; Ray Tune's plain mappings are recognized too."""
+    """Return the domain that a value stands for, if any; Ray Tune's plain mappings are recognized too."""
     if isinstance(value, Domain):
         return value
     if isinstance(value, Mapping) and len(value) == 1:

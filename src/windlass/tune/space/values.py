@@ -1,4 +1,4 @@
-"""Lossless conversion of configurations to JSON and back, for tuples, paths and importable objects.
+"""Lossless conversion of configurations to JSON and back, including tuples, paths and importable objects.
 
 Plain JSON is unchanged. Unsupported values raise an error that names the parameter.
 """
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in a journal, where tuples become lists."""
+    """Return whether two values are equal once in a journal, where tuples become lists."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(is_same, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -37,7 +37,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def to_json(value: Any, place: str = "config") -> Any:
-    """Return the JSON form of a value.
+    """Return a value in JSON form.
 
     Raises:
         SpaceError: something in it is neither JSON nor importable by its name.
@@ -90,7 +90,7 @@ def from_json(value: Any) -> Any:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a nested configuration by name: `{"model/layers": 4}`."""
+    """Return the values in a nested configuration by name: `{"model/layers": 4}`."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         found.update(flat(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
@@ -98,7 +98,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def import_name(value: Any) -> str:
-    """Return `module:name` of a class or function that other processes can import; empty for others."""
+    """Return `module:name` for a class or function that other processes can import, else an empty string."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name or module == "__main__" or "<" in name:
         return ""
@@ -110,7 +110,7 @@ def import_name(value: Any) -> str:
 
 
 def imported(name: str) -> Any:
-    """Import the object called `module:name`.
+    """Import the object named `module:name`.
 
     Raises:
         SpaceError: it cannot be imported.

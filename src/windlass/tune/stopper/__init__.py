@@ -1,4 +1,4 @@
-"""Stoppers, which see every result and stop trials, or the whole sweep.
+"""Stoppers, which see every result and stop trials or the whole sweep.
 
 stopper = as_stopper({"training_iteration": 10})
 stopper("00000", {"training_iteration": 10})    # True

@@ -1,4 +1,4 @@
-"""Stoppers by metric, iterations, time or a function, and combinations of stoppers."""
+"""Stoppers based on metrics, iterations, time or a function, and combinations of stoppers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NoopStopper:
         return False
 
     def stop_all(self) -> bool:
-        """Return False."""
+        """Return False, because this stopper never ends the sweep."""
         return False
 
     def credit(self, trial_id: str) -> int:
@@ -42,19 +42,19 @@ class NoopStopper:
         return _MANY
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         return {"type": "NoopStopper"}
 
 
 class MetricStopper(NoopStopper):
-    """Stopper for `stop={"training_iteration": 10}`: ends a trial when a metric is at or above its bound.
+    """Stopper for `stop={"training_iteration": 10}`, which ends a trial once a metric reaches its bound.
 
     The first report of a sweep must have all metrics, because a misspelt one would never stop a trial; later reports
     may lack some.
     """
 
     def __init__(self, bounds: Mapping[str, Any], *, waits: bool = False) -> None:
-        """Set the bounds.
+        """Set the bound of each metric.
 
         Args:
             bounds: metrics to numbers.
@@ -92,13 +92,13 @@ class MetricStopper(NoopStopper):
         return () if self.waits else tuple(self.bounds)
 
     def credit(self, trial_id: str) -> int:
-        """Return the reports before the bound of `training_iteration`, if that is the only one."""
+        """Return the number of reports before the bound on `training_iteration`, if that is the only bound."""
         if set(self.bounds) != {"training_iteration"}:
             return 1
         return max(int(self.bounds["training_iteration"]) - self._seen.get(trial_id, 0) - 1, 1)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         return {"type": "MetricStopper", "bounds": self.bounds, **({"waits": True} if self.waits else {})}
 
 
@@ -106,7 +106,7 @@ class MaximumIterationStopper(NoopStopper):
     """Stopper that ends a trial after `max_iter` results."""
 
     def __init__(self, max_iter: int) -> None:
-        """Set the number.
+        """Set the number of results.
 
         Raises:
             UsageError: it is not a whole number of 1 or more.
@@ -125,16 +125,16 @@ class MaximumIterationStopper(NoopStopper):
         return count >= self.max_iter
 
     def credit(self, trial_id: str) -> int:
-        """Return the results before the last one."""
+        """Return the number of results before the last one."""
         return max(self.max_iter - self._counts.get(trial_id, 0) - 1, 1)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         return {"type": "MaximumIterationStopper", "max_iter": self.max_iter}
 
 
 class FunctionStopper(NoopStopper):
-    """Stopper that ends a trial when a function of its id and result returns True."""
+    """Stopper that ends a trial when a function of the trial's id and result returns True."""
 
     def __init__(self, function: Callable[[str, Metrics], Any]) -> None:
         self.function = function
@@ -156,18 +156,21 @@ class FunctionStopper(NoopStopper):
         return 1
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol; a function without an importable name must be passed again."""
+        """Return the arguments as JSON; see `Stopper.settings`.
+
+        A function without an importable name must be passed again.
+        """
         return {"type": "FunctionStopper", "function": import_name(self.function) or _name_of(self.function)}
 
 
 class TimeoutStopper(NoopStopper):
-    """Stopper that ends the sweep after a time, counted from its first call.
+    """Stopper that ends the sweep after some time, counted from its first call.
 
     A Tuner converts it to the sweep's `time_budget_s`, which covers all heads, and times in which no trial reports.
     """
 
     def __init__(self, timeout: float | timedelta, *, clock: Clock | None = None) -> None:
-        """Set the budget.
+        """Set the time budget.
 
         Raises:
             UsageError: it is neither a number of seconds nor a timedelta, or not above 0.
@@ -185,7 +188,7 @@ class TimeoutStopper(NoopStopper):
         self._asked_at: float | None = None
 
     def stop_all(self) -> bool:
-        """Return whether the budget is spent."""
+        """Return whether the time budget is used up."""
         now = self._clock.monotonic()
         if self._asked_at is not None:
             self._left_s -= now - self._asked_at
@@ -193,12 +196,12 @@ class TimeoutStopper(NoopStopper):
         return self._left_s <= 0
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         return {"type": "TimeoutStopper", "timeout": self.timeout_s}
 
 
 class CombinedStopper(NoopStopper):
-    """Stopper that stops when any of several stoppers does; later ones are then not called."""
+    """Stopper that stops when any of several stoppers does; those after it are then not called."""
 
     def __init__(self, *stoppers: Stopper) -> None:
         self.stoppers = stoppers
@@ -207,7 +210,7 @@ class CombinedStopper(NoopStopper):
         return any(stopper(trial_id, result) for stopper in self.stoppers)
 
     def stop_all(self) -> bool:
-        """Return whether any stopper ends the sweep."""
+        """Return whether any of the stoppers ends the sweep."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
     @property
@@ -216,22 +219,22 @@ class CombinedStopper(NoopStopper):
         return tuple(name for one in self.stoppers for name in metrics_of(one))
 
     def credit(self, trial_id: str) -> int:
-        """Return the smallest credit of all."""
+        """Return the smallest credit of all stoppers."""
         return min((getattr(one, "credit", _one)(trial_id) for one in self.stoppers), default=_MANY)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         return {"type": "CombinedStopper", "stoppers": [stopper_settings(one) for one in self.stoppers]}
 
 
 def metrics_of(stopper: object) -> tuple[str, ...]:
-    """Return the metrics that the first report must have; only for windlass's own stopper classes."""
+    """Return the metrics that the first report must have; empty for stopper classes that are not windlass's own."""
     is_ours = isinstance(getattr(type(stopper), "metrics", None), property)
     return tuple(stopper.metrics) if is_ours else ()  # type: ignore[attr-defined]
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Return whether a value is a whole number of at least `least`."""
+    """Return whether a value is an integer of at least `least`."""
     return isinstance(value, numbers.Real) and float(value).is_integer() and float(value) >= least
 
 

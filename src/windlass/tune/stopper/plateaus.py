@@ -1,4 +1,4 @@
-"""Stoppers that end a trial, or the sweep, when a metric no longer changes."""
+"""Stoppers that end a trial or the sweep when a metric no longer changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ExperimentPlateauStopper", "TrialPlateauStopper"]
 
 
 class TrialPlateauStopper:
-    """Stopper that ends a trial when the spread of its last results is below a threshold."""
+    """Stopper that ends a trial when its last results vary by less than a threshold."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class TrialPlateauStopper:
         metric_threshold: float | None = None,
         mode: str | None = None,
     ) -> None:
-        """Describe the plateau.
+        """Define the plateau.
 
         Args:
             metric: metric that is compared.
@@ -72,7 +72,7 @@ class TrialPlateauStopper:
         return _spread(values) < self.std
 
     def stop_all(self) -> bool:
-        """Return False."""
+        """Return False, because this stopper never ends the sweep."""
         return False
 
     @property
@@ -81,12 +81,12 @@ class TrialPlateauStopper:
         return (self.metric,)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         names = ("metric", "std", "num_results", "grace_period", "metric_threshold", "mode")
         return {"type": "TrialPlateauStopper", **{name: getattr(self, name) for name in names}}
 
     def _is_short(self, value: float | None) -> bool:
-        """Return whether the threshold is not reached yet."""
+        """Return whether the threshold has not been reached yet."""
         if self.metric_threshold is None:
             return False
         if value is None:
@@ -98,7 +98,7 @@ class ExperimentPlateauStopper:
     """Stopper that ends the sweep when the best values of all trials no longer differ."""
 
     def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
-        """Describe the plateau.
+        """Define the plateau.
 
         Args:
             metric: metric that is compared; results without it, or with NaN, are ignored.
@@ -140,11 +140,11 @@ class ExperimentPlateauStopper:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that the first report must have; later ones may lack them."""
+        """Metrics that the first report must have; later reports may lack them."""
         return (self.metric,)
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `Stopper.settings`."""
         names = ("metric", "std", "top", "mode", "patience")
         return {"type": "ExperimentPlateauStopper", **{name: getattr(self, name) for name in names}}
 
@@ -153,7 +153,7 @@ class ExperimentPlateauStopper:
 
 
 def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
-    """Raise for the first invalid argument, given as (is valid, name, value, what to use)."""
+    """Raise for the first invalid argument; each is given as (is valid, name, value, what to use)."""
     for is_right, argument, value, what in arguments:
         if not is_right:
             raise BadValueError(f"{name} has {argument}={value!r}", hint=f"use {what}", code="invalid-value")
@@ -164,7 +164,7 @@ def _is_real(value: object) -> bool:
 
 
 def _spread(values: Sequence[float | None] | deque[float | None]) -> float:
-    """Return the standard deviation of the population; infinite if a value is not a number."""
+    """Return the population standard deviation, or infinity if a value is not a number."""
     found = [value for value in values if isinstance(value, (int, float))]
     if len(found) < len(values):
         return math.inf

@@ -1,4 +1,4 @@
-"""Protocol of stoppers, which see every result and stop trials, or the whole sweep."""
+"""Protocol for stoppers, which see every result and stop trials or the whole sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["Stopper", "stopper_settings"]
 
 
 class Stopper(Protocol):
-    """Stop condition; its state depends only on its calls, which are repeated when a sweep is restored.
+    """Stop condition.
+
+    Its state depends only on its calls, which are repeated when a sweep is restored.
 
     Any object with these two methods, written for Ray Tune or for windlass, is a stopper.
     """
@@ -21,14 +23,14 @@ class Stopper(Protocol):
         """Return True to end this trial."""
 
     def stop_all(self) -> bool:
-        """Return True to end the sweep; called after each result."""
+        """Return True to end the sweep. Called after each result."""
 
     def settings(self) -> Mapping[str, object]:
-        """Return the arguments as JSON, for the journal; optional."""
+        """Return the arguments as JSON, for the journal. Optional."""
 
 
 def stopper_settings(stopper: Stopper) -> dict[str, Any]:
-    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
+    """Return `{"type": ..., **arguments}` as JSON, in which classes from other packages have their import path."""
     found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
     if found and "type" in found:
         return dict(found)

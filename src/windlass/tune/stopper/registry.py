@@ -22,7 +22,7 @@ _OURS: dict[str, Callable[..., Stopper]] = {
 
 
 def as_stopper(stop: Any) -> Stopper | None:
-    """Return the stopper for a value of `stop=`; None if it stops nothing.
+    """Return the stopper for a value of `stop=`, or None if it stops nothing.
 
     Args:
         stop: `{metric: bound}`, a function of trial id and result, a stopper (windlass's, Ray Tune's or your own), a
@@ -67,7 +67,7 @@ def _check_call(stop: Callable[..., Any]) -> None:
 
 
 def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
-    """Separate a stopper's time budgets, which the controller enforces over all heads.
+    """Separate the time budgets from a stopper; the controller enforces them over all heads.
 
     Returns:
         The other stoppers, or None; and the smallest budget in seconds, or 0.
@@ -85,7 +85,7 @@ def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
 
 
 def stopper_from(settings: Mapping[str, Any]) -> Stopper:
-    """Decode the output of `stopper_settings`; the stopper has seen no results yet.
+    """Decode the output of `stopper_settings` to a stopper that has not seen any results.
 
     Raises:
         PreconditionError: its code, or an object that it uses, cannot be imported.

@@ -1,1 +1,1 @@
-"""Sweeps declared in experiment files: controller, head, and ways to find and control them."""
+"""Sweeps declared in experiment files: controller and head, and ways to find and control them."""

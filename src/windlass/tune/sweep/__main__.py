@@ -1,4 +1,4 @@
-"""Head of a detached sweep, `python -m windlass.tune.sweep FOLDER`: a process or a one-core job."""
+"""Head of a detached sweep, `python -m windlass.tune.sweep FOLDER`, as a process or a one-core job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SETTINGS = ("WINDLASS_HOME", "WINDLASS_STORE", "WINDLASS_SSH_CONFIG", "WINDLASS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep in a folder. Exit codes: 0 over, 75 interrupted and resumable, or the error's code."""
+    """Run the sweep in a folder and return the exit code.
+
+    It is 0 if the sweep is over, 75 if it was interrupted and can resume, or the error's code.
+    """
     folder = Path((sys.argv[1:] if argv is None else argv)[0])
     _show_progress(folder)
     _leave_the_job()
@@ -30,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wishes = read_pending_requests(folder)
 
     def heard(controller: object) -> None:
-        """Delete the requests once they are journalled; until then they are kept for the next head."""
+        """Delete the requests once they are in the journal; until then they are kept for the next head."""
         if wishes:
             delete_pending_requests(folder)
             wishes.clear()
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_progress(folder: Path) -> None:
-    """Report progress if the journal is longer than at the last start."""
+    """Report progress if the journal has grown since the last start."""
     journal = SweepFolder(folder).head_journal
     if not report.is_active() or not journal.exists():
         return
@@ -57,7 +60,10 @@ def _show_progress(folder: Path) -> None:
 
 
 def _leave_the_job() -> None:
-    """Remove the variables of the head's job, so that launched runs are not part of it; keep user settings."""
+    """Remove the variables of the head's own job, so that launched runs are not part of it.
+
+    Users' settings are kept.
+    """
     if not is_inside(os.environ):
         return
     for name in list(os.environ):

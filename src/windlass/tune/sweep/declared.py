@@ -1,4 +1,4 @@
-"""Conversion of a `sweep:` section to a Tuner's arguments; errors get a position in the file."""
+"""Conversion of a `sweep:` section to the arguments of a Tuner; errors get a position in the file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_ORIGINS: Origins = MappingProxyType({})
 
 @contextmanager
 def at_place(origins: Origins, path: str) -> Iterator[None]:
-    """Add the position of a setting, or of its nearest parent, to errors without a position."""
+    """Add the position of a setting, or of its nearest parent, to errors that have no position."""
     try:
         yield
     except SpecError:
@@ -68,7 +68,7 @@ def _place(origins: Origins, path: str) -> SourcePlace | None:
 
 
 def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any]:
-    """Return the space; names of settings are checked if trials are runs.
+    """Return the search space; if trials are runs, its names are checked to be settings.
 
     Raises:
         SpecError: a word in it is unknown, or a name is not a setting that can vary.
@@ -88,7 +88,7 @@ def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any
 
 
 def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
-    """Return goal, scheduler, searcher and limits.
+    """Return the objectives, scheduler, searcher and limits of the sweep.
 
     Raises:
         SpecError: the scheduler or searcher is unknown, or its arguments are invalid.
@@ -114,7 +114,7 @@ def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
 
 
 def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_ORIGINS) -> RunConfig:
-    """Return storage, stop conditions and retention of the sweep."""
+    """Return the storage, stop conditions and checkpoint retention of the sweep."""
     by = sweep.keep.by or sweep.metric[0]
     mode = "min" if by.startswith("-") else "max" if sweep.keep.by else sweep.mode[0]
     with at_place(origins, "sweep.keep"):
@@ -133,7 +133,7 @@ def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_O
 
 
 def awaited_metrics(sweep: Sweep, scheduler: SweepScheduler) -> list[str]:
-    """Return the metrics of a complete report: the goal, and the scheduler's time if the code logs it."""
+    """Return the metrics in a complete report: the objectives, and the scheduler's time if the code logs it."""
     time = getattr(getattr(scheduler, "base_scheduler", scheduler), "time_attr", "")
     return [*sweep.metric, *([time] if time and time not in (*_COUNTED, *sweep.metric) else [])]
 
@@ -147,7 +147,7 @@ def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
 
 
 def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> SearchAlgorithm:
-    """Create a searcher from `tpe` or `{tpe: {multivariate: true}}`, with the first points."""
+    """Create a searcher from `tpe` or `{tpe: {multivariate: true}}`, with the points to try first."""
     name, arguments = _called(written)
     if first:
         arguments["points_to_evaluate"] = [dict(point) for point in first]
@@ -155,7 +155,7 @@ def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, An
 
 
 def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments, with search spaces parsed."""
+    """Return the name and the arguments, in which search spaces have been parsed."""
     if isinstance(written, str):
         return written, {}
     ((name, given),) = written.items()

@@ -1,4 +1,4 @@
-"""Extension of a declared sweep with new limits, stop conditions and bounds of its space."""
+"""Extension of a declared sweep with new limits, stop conditions and bounds on its space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["as_extended", "make_extension", "unchanged_by"]
 def make_extension(
     folder: Path, settings: Mapping[str, Any], *, space: Mapping[str, Any], stop: Mapping[str, float]
 ) -> Extension:
-    """Return the extension of the sweep in a folder.
+    """Return the extension for the sweep in a folder.
 
     Args:
         settings: fields of `SweepSettings` with new values.
@@ -48,13 +48,13 @@ def make_extension(
 
 
 def unchanged_by(folder: Path, more: Extension) -> str:
-    """Return a message if an extension changes nothing, else an empty string."""
+    """Return a message if an extension would change nothing, else an empty string."""
     beginning = _beginning(folder)
     return beginning.unchanged(more) if beginning is not None else ""
 
 
 def as_extended(record: SweepRecord, beginning: SweepOrigin | None, more: Extension | None) -> SweepRecord:
-    """Return the declared sweep with all its extensions and one more."""
+    """Return the declared sweep with all earlier extensions and one more."""
     sweep = record.sweep
     for one in (beginning, more):
         if one is not None and one.space is not None:

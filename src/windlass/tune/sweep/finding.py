@@ -1,4 +1,4 @@
-"""Sweeps by name, in `<WINDLASS_HOME>/sweeps`."""
+"""Lookup of sweeps by name, in `<WINDLASS_HOME>/sweeps`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _is_sweep(folder: Path) -> bool:
 
 
 def find_sweep(ref: str, home: Home | None = None) -> Path:
-    """Find a sweep's folder by name, unique beginning or end of a name, `last`, or path.
+    """Return a sweep's folder, given its name, a unique start or end of its name, `last`, or a path.
 
     Raises:
         UsageError: several sweeps match.
@@ -94,7 +94,7 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
 
 
 def _run_of(home: Home, ref: str) -> str:
-    """Return the id of the run that matches `ref`; empty if none or several do."""
+    """Return the id of the run that matches `ref`, or an empty string if none or several do."""
     try:
         return find_run(home, ref).id
     except (NotFoundError, UsageError):
@@ -102,13 +102,13 @@ def _run_of(home: Home, ref: str) -> str:
 
 
 def has_head(folder: Path) -> bool:
-    """Return whether the sweep has a head, which holds the journal's lock."""
+    """Return whether the sweep has a head, which holds the lock on its journal."""
     path = SweepFolder(folder).head_journal
     return path.exists() and is_locked(path)
 
 
 def list_sweeps(home: Home | None = None) -> list[SweepRow]:
-    """List all sweeps of this home, newest first; reads every journal."""
+    """Return all sweeps in this home, newest first. Reads every journal."""
     home = home or Home.default()
     rows = [_row_or_damage(sweeps_folder(home) / name) for name in sweep_names(home)]
     return sorted(rows, key=lambda row: row.created_at, reverse=True)
@@ -124,12 +124,12 @@ def _row_or_damage(folder: Path) -> SweepRow:
 
 
 def row_of(folder: Path) -> SweepRow:
-    """Return the row of a sweep; reads its journal."""
+    """Return the row of a sweep. Reads its journal."""
     return SweepWatch(folder).row()
 
 
 class SweepWatch:
-    """Repeated reader of a sweep's row; each call reads only new records, and keeps no reports."""
+    """Reader that repeatedly returns a sweep's row; each call reads only new records, and no reports are kept."""
 
     def __init__(self, folder: Path) -> None:
         from windlass.tune.controller.journal.history import History  # lazy: finding a sweep needs no history

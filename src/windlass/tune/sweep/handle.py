@@ -1,4 +1,4 @@
-"""Handle of a sweep in Python: read it, wait for it, stop it."""
+"""Handle for a sweep in Python: read it, wait for it, stop it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _LOOK_EVERY_S = 0.2
 
 
 class SweepHandle:
-    """Handle of a sweep; `SweepHandle.find` takes a name, its beginning, `last`, or a folder."""
+    """Handle for a sweep.
+
+    `SweepHandle.find` accepts a name, the start of a name, `last`, or a folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +34,7 @@ class SweepHandle:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> SweepHandle:
-        """Find a sweep; raises NotFoundError or UsageError unless `ref` matches exactly one."""
+        """Find a sweep; raise NotFoundError or UsageError unless `ref` matches exactly one."""
         return cls(find_sweep(ref, home))
 
     @property
@@ -41,12 +44,12 @@ class SweepHandle:
 
     @property
     def row(self) -> SweepRow:
-        """Current state, counts and best trial."""
+        """Current state, counts and best trial of the sweep."""
         return row_of(self.folder)
 
     @property
     def history(self) -> History:
-        """Current history from the journal; raises NotFoundError before the first head."""
+        """Current history according to the journal; raises NotFoundError before the first head."""
         from windlass.tune.controller.journal.history import read_history  # lazy: requests to the head do not need it
 
         return read_history(self.folder)
@@ -57,7 +60,7 @@ class SweepHandle:
         return has_head(self.folder)
 
     def trial(self, ref: str) -> TrialHistory:
-        """Find a trial by its id, with or without leading zeros; raises NotFoundError."""
+        """Return a trial, given its id with or without leading zeros; raise NotFoundError if there is none."""
         trials = self.history.trials
         name = f"{int(ref):05d}" if ref.isdigit() else ref
         if name not in trials:
@@ -66,7 +69,7 @@ class SweepHandle:
         return trials[name]
 
     def best(self, metric: str = "", mode: str = "") -> TrialHistory:
-        """Return the trial whose newest report has the best value.
+        """Return the trial whose newest report has the best value of the metric.
 
         Args:
             metric: default: the sweep's first.
@@ -99,7 +102,7 @@ class SweepHandle:
         return pick(scored, key=lambda pair: pair[0])[1]
 
     def run_of(self, trial: str, attempt: int) -> str:
-        """Return the run id of an attempt; empty if trials are not runs."""
+        """Return the run id of an attempt, or an empty string if trials are not runs."""
         from windlass.tune.executors.runs.trial_template import (  # lazy: many sweeps do not need it
             TRIAL_TEMPLATE,
             read_trial_template,
@@ -113,7 +116,10 @@ class SweepHandle:
     # --- requests
 
     def stop(self, trial: str = "", *, why: str = "a user stopped it") -> None:
-        """Stop a trial, or the whole sweep; its head, or the next one, does so within a second."""
+        """Stop a trial or the whole sweep.
+
+        The sweep's head, or the next one, does so within a second.
+        """
         from windlass.tune.controller.requests import ask  # lazy: as above
 
         facts: Mapping[str, Any] = {"trial": self.trial(trial).id} if trial else {}

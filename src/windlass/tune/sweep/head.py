@@ -1,4 +1,4 @@
-"""Head of a declared sweep: runs its controller from the files in the sweep's folder."""
+"""Head of a declared sweep, which runs its controller from the files in the sweep's folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Log = Callable[[str], None]
 
 
 def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: None, **more: Any) -> HeadOutcome:
-    """Run a sweep from the state in its journal to its end; blocks.
+    """Run a sweep from the state in its journal to its end. Blocks.
 
     An interrupted head leaves runs and slots running, and the next head takes them over. It is safe to call this at any
     time, because only one head has the lease.
@@ -74,7 +74,7 @@ def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: 
 def make_controller(
     folder: Path, *, in_process: bool = False, log: Log = lambda line: None, home: Home | None = None, **more: Any
 ) -> Controller:
-    """Create the controller of a declared sweep, new or restored; see `run_head`."""
+    """Create the controller for a declared sweep, new or restored; see `run_head`."""
     home = home or Home(folder.parent.parent)
     record, template = read_record(folder), read_trial_template(folder)
     beginning, extend = read_origin(SweepFolder(folder), SweepSettings(name=record.name)), more.get("extend")
@@ -101,7 +101,7 @@ def make_controller(
 
 
 def setup_of(record: SweepRecord, template: TrialTemplate, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
-    """Read and check the setup of a declared sweep.
+    """Read and check the setup for a declared sweep.
 
     Raises:
         WindlassError: a setting is invalid, or two settings conflict.
@@ -125,14 +125,17 @@ def setup_of(record: SweepRecord, template: TrialTemplate, home: Home, origins: 
 
 
 def _see_code(template: TrialTemplate) -> None:
-    """Make the experiment's code importable in this process; workers use the checkout of their run."""
+    """Make the experiment's code importable in this process.
+
+    Workers use the checkout of their own run.
+    """
     code = str(template.base / str(template.plan.experiment.get("code", ".")))
     if code not in sys.path:
         sys.path.insert(0, code)
 
 
 def _num_slots(record: SweepRecord, template: TrialTemplate, space: Mapping[str, Any]) -> int:
-    """Return the number of slots, from the sweep or the site, and at most the number of trials."""
+    """Return the number of slots from the sweep or the site, but at most the number of trials."""
     sweep, most = record.sweep, capacity_of(template)
     if sweep.num_slots or sweep.samples < 0:
         return sweep.num_slots or most
@@ -142,7 +145,7 @@ def _num_slots(record: SweepRecord, template: TrialTemplate, space: Mapping[str,
 def _resources(
     record: SweepRecord, template: TrialTemplate, home: Home
 ) -> Resources | Callable[[dict[str, Any]], Resources]:
-    """Return the resources of a trial, from its own plan if the space varies tasks, else the experiment."""
+    """Return the resources for a trial: from its own plan if the space varies tasks, else from the experiment."""
     if record.sweep.trainable or not any(name.startswith("tasks.") for name in record.sweep.space):
         return _shape(template.plan)
 
@@ -173,12 +176,14 @@ def _executor(record: SweepRecord, home: Home, *, in_process: bool, log: Log) ->
 
 
 class _TooLongError(BaseException):
-    """Timeout that `except Exception` in the imported module does not catch."""
+    """Timeout that `except Exception` in an imported module does not catch."""
 
 
 @contextlib.contextmanager
 def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
-    """Limit the time of an import; only in the main thread, because other threads cannot be interrupted.
+    """Limit how long an import may take.
+
+    Works only in the main thread, because other threads cannot be interrupted.
 
     Raises:
         UsageError: it took longer (`user-code-failed`).
@@ -206,12 +211,12 @@ def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
 
 
 def experiment(config: dict[str, Any]) -> None:
-    """Placeholder trainable of a sweep whose trials are runs; never called."""
+    """Placeholder for the trainable of a sweep whose trials are runs. Never called."""
     raise InternalError(f"a trial that is a run of an experiment cannot be called as a function (with {config})")
 
 
 def find_trainable(name: str) -> Any:
-    """Import the class or function `MODULE:NAME`.
+    """Import the class or function named `MODULE:NAME`.
 
     Raises:
         NotFoundError: the module or name does not exist (`module-not-found`).

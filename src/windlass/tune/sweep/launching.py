@@ -1,4 +1,4 @@
-"""Start of a declared sweep, with its head in this process, a separate process, or a one-core job."""
+"""Start of a declared sweep, with its head in this process, in a separate process, or in a one-core job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def launch_sweep(
     in_process: bool = False,
     log: Log = lambda line: None,
 ) -> SweepHandle:
-    """Start the sweep of an experiment file; blocks until it is over, unless it is detached.
+    """Start the sweep in an experiment file. Blocks until it is over, unless it is detached.
 
     Args:
         path: the file, or the result of `prepare_sweep`.
@@ -74,7 +74,7 @@ def start_head(
     resume: Resume | None = None,
     extend: Extension | None = None,
 ) -> str:
-    """Start a detached head of a sweep, and return where it runs.
+    """Start a detached head for a sweep, and return where it runs.
 
     If trials run at a site that this machine belongs to, the head is a job of that site, chained past its walltime and
     restarted when its node is lost. Otherwise it is a process on this machine, because the end of a job here would also
@@ -122,7 +122,7 @@ def _head_name(sweep: str) -> str:
 
 
 def _head_process(folder: Path) -> int:
-    """Start the head in a new session; its output goes to `head.log` in the sweep's folder."""
+    """Start the head in a new session, with its output going to `head.log` in the sweep's folder."""
     with (folder / HEAD_LOG).open("ab") as words:
         found = subprocess.Popen(
             [sys.executable, "-m", "windlass.tune.sweep", str(folder)],

@@ -1,4 +1,4 @@
-"""Requests to the next head of a sweep: a file that the head deletes once they are journalled."""
+"""Requests to the next head of a sweep, in a file that the head deletes once they are in the journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WISHES = "next-head.json"
 
 
 def write_pending_requests(folder: Path, resume: Resume | None, extend: Extension | None) -> None:
-    """Write the requests for the next head; does nothing if there are none."""
+    """Write the requests to the next head, if there are any."""
     wishes = {name: asdict(wish) for name, wish in (("resume", resume), ("extend", extend)) if wish is not None}
     if wishes:
         write_json(folder / _WISHES, wishes)
@@ -35,5 +35,5 @@ def read_pending_requests(folder: Path) -> dict[str, Any]:
 
 
 def delete_pending_requests(folder: Path) -> None:
-    """Delete the requests after they were journalled or rejected; idempotent."""
+    """Delete the requests after they were journalled or rejected. Idempotent."""
     (folder / _WISHES).unlink(missing_ok=True)

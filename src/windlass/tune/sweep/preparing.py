@@ -1,4 +1,4 @@
-"""Preparation of a sweep from an experiment file with a `sweep:` section; starts nothing."""
+"""Preparation of a sweep from an experiment file with a `sweep:` section. Starts nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["PreparedSweep", "check_keep", "prepare_sweep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSweep:
-    """Sweep that was read, planned and checked.
+    """Sweep that has been read, planned and checked.
 
     Attributes:
         example: a first trial as it would be launched.
@@ -43,7 +43,7 @@ class PreparedSweep:
 
     @property
     def folder(self) -> Path:
-        """Folder of its state."""
+        """Folder for the state of the sweep."""
         return sweeps_folder(self.prepared.home) / self.name
 
     def create(self) -> Path:
@@ -109,7 +109,7 @@ def prepare_sweep(
 
 
 def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
-    """Check that no override sets a name that the sweep varies, since no trial would use it.
+    """Check that no override sets a name that the sweep varies, because no trial would use it.
 
     Raises:
         SpecError: an override does (`conflicting-options`).
@@ -126,7 +126,7 @@ def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
 
 
 def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, SourcePlace]) -> None:
-    """Check that this head can delete checkpoints at the site, as `keep` requires.
+    """Check that this head can delete checkpoints at the site, which `keep` requires.
 
     Raises:
         SpecError: the site is reached over ssh (`unsupported-setting`).
@@ -138,7 +138,7 @@ def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Sour
 
 
 def _place_of(prepared: Prepared) -> str:
-    """Return where trials run, as `--on` takes it."""
+    """Return where trials run, in the form that `--on` accepts."""
     site = prepared.plan.site
     return f"{site.name}/{site.partition}" if site.partition else site.name
 
@@ -150,7 +150,7 @@ def _example(
     prepared: Prepared,
     origins: Mapping[str, SourcePlace],
 ) -> Prepared:
-    """Plan a trial, so that an invalid name or value fails before anything starts."""
+    """Plan one trial, so that an invalid name or value is found before anything starts."""
     if sweep.trainable:
         return prepared
     with at_place(origins, "sweep.space"):
@@ -163,7 +163,7 @@ def _example(
 
 
 def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, SourcePlace]) -> Problem:
-    """Move an error about a trial's override to the position of the name in the file's space."""
+    """Move a problem with a trial's override to the position of its name in the file's space."""
     for override in overrides:
         path = override.partition("=")[0]
         if problem.place is not None and problem.place.excerpt.startswith(f"{path}="):

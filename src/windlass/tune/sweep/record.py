@@ -1,4 +1,4 @@
-"""Record of a declared sweep in its folder, next to the journal; written once."""
+"""Record of a declared sweep in its folder, beside the journal, written only once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SCHEMA = 1
 
 
 def sweeps_folder(home: Home) -> Path:
-    """Return the folder of all sweeps: one folder per sweep."""
+    """Return the folder of all sweeps, which has one folder for each."""
     return home.sweeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRecord:
-    """Sweep as declared in its file.
+    """Sweep as declared in an experiment file.
 
     Attributes:
         file: path of the file.
@@ -41,7 +41,7 @@ class SweepRecord:
     created_at: float = field(default_factory=time.time)
 
     def write(self, folder: Path) -> None:
-        """Write the record; it is the last file of a new sweep, and shows that all others exist."""
+        """Write the record, which is the last file of a new sweep and shows that all others exist."""
         data = {
             "schema": _SCHEMA,
             "name": self.name,

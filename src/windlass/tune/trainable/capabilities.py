@@ -1,4 +1,4 @@
-"""Checks and capabilities of a trainable before anything starts."""
+"""Checks of a trainable, and of what it can do, before anything starts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Code = type | Callable[..., Any]
 
 
 def is_class(trainable: Code) -> bool:
-    """Return whether a trainable is a class with steps, not a function."""
+    """Return whether a trainable is a class with steps rather than a function."""
     return isinstance(trainable, type) and issubclass(trainable, Trainable)
 
 
 def name_of(trainable: Code) -> str:
-    """Return the name of the class or function."""
+    """Return the name of the trainable's class or function."""
     inner = inspect.unwrap(trainable)
     while hasattr(inner, "func"):
         inner = inner.func
@@ -29,7 +29,7 @@ def name_of(trainable: Code) -> str:
 
 
 def can_save(trainable: Code) -> bool:
-    """Return whether trials can be paused and cloned; assumed for functions, because they report checkpoints."""
+    """Return whether trials can be paused and cloned, which is assumed for functions, since they report checkpoints."""
     if not is_class(trainable):
         return True
     assert isinstance(trainable, type)

@@ -1,4 +1,4 @@
-"""Checkpoint of a trial: a folder or a URL, downloaded when it is read."""
+"""Checkpoint of a trial: a folder, or a URL that is downloaded when it is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METADATA = ".metadata.json"
 
 
 class Checkpoint:
-    """Reference to a folder of files, local or remote; creating one reads nothing.
+    """Reference to a local or remote folder of files. Creating one reads nothing.
 
     Args:
         path: a folder, or the URL of one (fsspec).
@@ -42,11 +42,11 @@ class Checkpoint:
 
     @classmethod
     def from_directory(cls, path: str | Path) -> Checkpoint:
-        """Refer to a local folder; nothing is copied until it is reported."""
+        """Return a reference to a local folder, which is not copied until it is reported."""
         return cls(path)
 
     def to_directory(self, path: str | Path | None = None) -> str:
-        """Copy the checkpoint to a folder (by default a new temporary one), and return that folder.
+        """Copy the checkpoint to a folder, by default a new temporary one, and return that folder.
 
         Raises:
             PreconditionError: the checkpoint is incomplete.
@@ -60,7 +60,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Yield a local folder with the checkpoint; a temporary copy if it is remote."""
+        """Yield a local folder with the checkpoint, which is a temporary copy if the checkpoint is remote."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if not is_url(self._path):
@@ -73,7 +73,7 @@ class Checkpoint:
             shutil.rmtree(folder, ignore_errors=True)
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return the metadata of `set_metadata`; empty if there is none."""
+        """Return the metadata that `set_metadata` stored; empty if there is none."""
         with self.as_directory() as folder:
             path = Path(folder, _METADATA)
             found = read_json(path) if path.exists() else {}

@@ -37,7 +37,7 @@ _COUNTS = {
 
 
 class Trainable:
-    """Base class of trials that run in steps. Subclass it, and override `setup` and `step` at least.
+    """Base class for trials that run in steps. Subclass it, and override at least `setup` and `step`.
 
     In a sweep, a worker creates an object for each trial; with `reuse_actors=True`, it reuses the object if
     `reset_config` returns True. The class can also be used without a sweep: `train`, `save`, `restore`, `stop`.
@@ -64,45 +64,52 @@ class Trainable:
     # ------------------------------------------------------------------------------------------- for subclasses
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Prepare the trial from its configuration."""
+        """Prepare the trial, given its configuration."""
         self._setup(config)
 
     def step(self) -> dict[str, Any]:
-        """Run one iteration; return its metrics. `done: True` ends the trial, `should_checkpoint: True` saves it."""
+        """Run one iteration and return its metrics.
+
+        `done: True` ends the trial, `should_checkpoint: True` saves it.
+        """
         return self._train()
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
-        """Write files to an empty folder, or return a dict to save instead."""
+        """Write files to an empty folder, or return a dict to be saved instead."""
         return self._save(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Continue from a saved state: the dict that `save_checkpoint` returned, or its folder, which may have moved."""
+        """Continue from a saved state, either the dict that `save_checkpoint` returned or its folder, which may have
+        moved.
+        """
         self._restore(checkpoint)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Switch this object to a new trial; return True if supported. Must keep no state of the old trial."""
+        """Switch this object to a new trial, keeping no state of the old one; return True if that is supported."""
         return False
 
     def cleanup(self) -> None:
-        """Release the resources of `setup`. Not called when the worker is killed."""
+        """Release the resources acquired in `setup`. Not called when the worker is killed."""
         self._stop()
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Called in the worker with every result, before it is reported."""
+        """Called in the worker with every result before it is reported."""
         self._log_result(result)
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Resources | Mapping[str, float] | None:
-        """Return the resources of a trial with this configuration, unless the sweep sets them; None: one CPU."""
+        """Return the resources for a trial with this configuration, unless the sweep sets them; None stands for one
+        CPU.
+        """
         return None
 
     @classmethod
     def resource_help(cls, config: dict[str, Any]) -> str:
-        """Return a help text about resources of this trainable."""
+        """Return a help text about the resources that this trainable needs."""
         return ""
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
-        """Write the model in these formats; return format to path."""
+        """Write the model in these formats; return the path for each format."""
         return {}
 
     # ------------------------------------------------------------ the first interface; override one or the other
@@ -140,7 +147,7 @@ class Trainable:
 
     @property
     def iteration(self) -> int:
-        """Number of steps of this trial, including those before a restore."""
+        """Number of steps that this trial has taken, including those before a restore."""
         return self._iteration
 
     @property
@@ -150,25 +157,25 @@ class Trainable:
 
     @property
     def trial_id(self) -> str:
-        """Id of the trial; `default` outside of a sweep."""
+        """Id of the trial, or `default` outside a sweep."""
         session = current_session()
         return session.context.trial_id if session else "default"
 
     @property
     def trial_name(self) -> str:
-        """Name of the trial; `default` outside of a sweep."""
+        """Name of the trial, or `default` outside a sweep."""
         session = current_session()
         return session.context.trial_name if session else "default"
 
     @property
     def trial_resources(self) -> Resources | None:
-        """Resources of the trial; None outside of a sweep."""
+        """Resources of the trial, or None outside a sweep."""
         session = current_session()
         return session.context.resources if session else None
 
     @property
     def logdir(self) -> str:
-        """Folder for the trial's files, created on first use; temporary outside of a sweep."""
+        """Folder for the trial's files, created on first use; outside a sweep it is temporary."""
         if self._logdir is None:
             session = current_session()
             self._logdir = session.context.get_trial_dir() if session else tempfile.mkdtemp(prefix="trial-")
@@ -181,7 +188,7 @@ class Trainable:
     # --------------------------------------------------------------------------------------------- without a sweep
 
     def advance(self) -> dict[str, Any]:
-        """Run `step`; return its metrics with `training_iteration`, `time_this_iter_s`, `time_total_s`."""
+        """Run `step` and return its metrics with `training_iteration`, `time_this_iter_s` and `time_total_s`."""
         begin = time.perf_counter()
         result = self.step()
         if not isinstance(result, dict):
@@ -205,7 +212,7 @@ class Trainable:
         return result
 
     def _add_totals(self, result: dict[str, Any]) -> None:
-        """Add the sums of `timesteps_this_iter` and `episodes_this_iter`, if they are reported."""
+        """Add the totals of `timesteps_this_iter` and `episodes_this_iter` if they are reported."""
         if result.get("timesteps_this_iter") is not None:
             self._timesteps_total = (self._timesteps_total or 0) + result["timesteps_this_iter"]
         if result.get("episodes_this_iter") is not None:
@@ -216,7 +223,7 @@ class Trainable:
             result.setdefault("episodes_total", self._episodes_total)
 
     def train(self) -> dict[str, Any]:
-        """Run `step`; return its metrics with all added fields."""
+        """Run `step` and return its metrics with all added fields."""
         result = self.advance()
         result.setdefault("done", False)
         now = time.time()
@@ -234,7 +241,7 @@ class Trainable:
         return result
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
-        """Save to a folder (default: a new temporary one), outside of any sweep.
+        """Save to a folder, by default a new temporary one, outside any sweep.
 
         Raises:
             PreconditionError: the class cannot save.
@@ -245,13 +252,13 @@ class Trainable:
         return Checkpoint.from_directory(folder)
 
     def restore(self, checkpoint: Checkpoint | str) -> None:
-        """Load a state that `save` wrote, including counts."""
+        """Load a state that `save` wrote, including the counts."""
         found = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         with found.as_directory() as folder:
             load_state(self, folder)
 
     def reset(self, new_config: dict[str, Any]) -> bool:
-        """Switch to a new trial with this configuration, if `reset_config` supports it; counts restart."""
+        """Switch to a new trial with this configuration, if `reset_config` supports that; counts start again."""
         before, self.config = self.config, new_config
         if not self.reset_config(copy.deepcopy(new_config)):
             self.config = before
@@ -261,7 +268,7 @@ class Trainable:
         return True
 
     def stop(self) -> None:
-        """Release all resources; calls `cleanup`."""
+        """Release all resources, by calling `cleanup`."""
         self.cleanup()
 
     def export_model(self, export_formats: list[str] | str, export_dir: str | None = None) -> dict[str, str]:
@@ -336,7 +343,7 @@ def _refusal(trainable: Trainable, returned: object) -> UsageError:
 
 
 def load_state(trainable: Trainable, folder: str) -> None:
-    """Load the state of `save_state`, or any folder of files, into a trainable; its counts are restored too."""
+    """Load the state that `save_state` wrote, or any folder of files, into a trainable, including the counts."""
     facts: dict[str, Any] = {}
     if os.path.exists(os.path.join(folder, _FACTS)):
         facts = decode_json(Path(folder, _FACTS).read_bytes())

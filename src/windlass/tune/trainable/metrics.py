@@ -1,4 +1,4 @@
-"""Reports as JSON: flattens nested names, and converts NumPy and torch scalars to plain numbers.
+"""Reports as JSON: nested names are flattened, and NumPy and torch scalars become plain numbers.
 
 Reports are frequent, so each plain value costs only one lookup.
 """
@@ -22,7 +22,7 @@ _PLAIN = frozenset({float, int, str, bool, type(None)})
 
 
 def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """Return metrics with `a/b` for nested names and JSON values only; NaN and infinities stay floats.
+    """Return metrics with `a/b` for nested names, and only JSON values; NaN and infinities remain floats.
 
     Raises:
         UsageError: a value is not a number, text, or a list or mapping of these; the message names its key.
@@ -51,7 +51,7 @@ def _flatten(key: str, value: object, into: Metrics) -> None:
 
 
 def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as JSON; scalars of numpy and torch become plain numbers, tuples lists.
+    """Return a configuration as JSON, with NumPy and torch scalars as plain numbers and tuples as lists.
 
     Raises:
         UsageError: a value cannot be written as JSON; the message names its key.
@@ -98,7 +98,7 @@ def _key(name: object) -> str:
 
 
 def _scalar(value: object) -> object:
-    """Convert a scalar or one-element array of NumPy, torch and the like to a number; others unchanged."""
+    """Convert a scalar or one-element array from NumPy, torch and the like to a number; return others unchanged."""
     item, size = getattr(value, "item", None), getattr(value, "size", None)
     num = getattr(value, "numel", size)
     count = num() if callable(num) else num

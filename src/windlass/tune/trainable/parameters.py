@@ -1,4 +1,4 @@
-"""Big objects shared by all trials of a sweep, in a file that workers map; never in the journal."""
+"""Big objects that all trials of a sweep share, in a file that workers map. They are never in the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _loaded: dict[str, dict[str, Any]] = {}  # by file, so that a process maps it on
 
 
 class Parameters:
-    """Objects by name, pickled as a reference: a file on this machine, or an entry of Ray's object store.
+    """Objects by name, which are pickled as a reference to a file on this machine or an entry in Ray's object store.
 
     Array memory is written unchanged and mapped by workers, which share its pages copy-on-write.
     """
@@ -90,7 +90,7 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _pieces(view: memoryview) -> list[memoryview]:
-    """Return the pickle, followed by its out-of-band buffers."""
+    """Return the pickle followed by its out-of-band buffers."""
     numbers = (int.from_bytes(view[at : at + _SIZE_BYTES], "little") for at in range(0, len(view), _SIZE_BYTES))
     num_pieces = next(numbers)
     sizes = [next(numbers) for _ in range(num_pieces)]

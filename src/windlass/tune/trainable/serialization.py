@@ -1,4 +1,4 @@
-"""Serialization of trainables for workers: by import path if there is one, else pickled, also from notebooks."""
+"""Serialization of trainables for workers: as an import path if there is one, else as a pickle, even from notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def serialize(trainable: Code) -> dict[str, str]:
 
 
 def import_path(trainable: Code) -> str:
-    """Return the `module:name` by which a fresh process imports this very object; empty if there is none."""
+    """Return the `module:name` by which a new process imports this very object, or an empty string if there is none."""
     module, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", None)
     if not module or not name or module == "__main__" or "<" in name:
         return ""
@@ -71,7 +71,9 @@ def _pickle(trainable: Code) -> bytes:
 
 
 def deserialize(serialized: dict[str, str]) -> Code:
-    """Load a trainable from `serialize`; only for data from this sweep's head.
+    """Load a trainable that `serialize` wrote.
+
+    Use this only for data from this sweep's head.
 
     Raises:
         ImportError, AttributeError: its module is missing or differs.

@@ -1,4 +1,4 @@
-"""Functions for the code of trials: `report`, `get_checkpoint`, `get_context`, for the running attempt."""
+"""Functions for the code of trials: `report`, `get_checkpoint` and `get_context` of the running attempt."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Session", "TrialContext", "TrialHalted", "current_session", "get_che
 
 
 class TrialHalted(BaseException):
-    """Raised by `report` to end a trial that the sweep has stopped; do not catch it."""
+    """Exception that `report` raises to end a trial that the sweep has stopped. Do not catch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialContext:
-    """Identity of a trial: names, folder, resources.
+    """Identity of a trial: its names, folder and resources.
 
     Attributes:
         trial_dir: folder for the trial's files; created when `get_trial_dir` is first called.
@@ -42,7 +42,7 @@ class TrialContext:
         return self.trial_id
 
     def get_trial_name(self) -> str:
-        """Return the name of the trial, for users."""
+        """Return the name of the trial as shown to users."""
         return self.trial_name
 
     def get_trial_resources(self) -> Resources:
@@ -50,7 +50,7 @@ class TrialContext:
         return self.resources
 
     def get_trial_dir(self) -> str:
-        """Return the trial's folder, and create it if missing."""
+        """Return the trial's folder, creating it if missing."""
         Path(self.trial_dir).mkdir(parents=True, exist_ok=True)
         return self.trial_dir
 
@@ -68,15 +68,15 @@ class TrialContext:
 
 
 class Session(Protocol):
-    """Attempt that runs in this process."""
+    """Attempt that is running in this process."""
 
     @property
     def context(self) -> TrialContext:
-        """Context of its trial."""
+        """Context of the trial."""
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Checkpoint to continue from; later the newest that was reported."""
+        """Checkpoint to continue from, or the newest one that has been reported since."""
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Report metrics, and wait if an answer is needed."""
@@ -86,7 +86,7 @@ _current: Session | None = None
 
 
 def enter_session(session: Session | None) -> Session | None:
-    """Set the session of this process, or None; return the previous one."""
+    """Set the session of this process, or None for no session; return the previous one."""
     global _current
     before, _current = _current, session
     return before
@@ -131,7 +131,7 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the checkpoint to continue from, or the last one reported; None at the start.
+    """Return the checkpoint to continue from, or the last one reported, or None at the start.
 
     Raises:
         UsageError: called outside of a trial.
@@ -140,7 +140,7 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TrialContext:
-    """Return the trial's context: id, name, folder, resources.
+    """Return the context of the trial: its id, name, folder and resources.
 
     Raises:
         UsageError: called outside of a trial.

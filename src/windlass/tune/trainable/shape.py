@@ -1,4 +1,4 @@
-"""Resources of a trial as users write them: a dictionary, bundles, or a function of the configuration."""
+"""Resources for a trial as users write them: a dictionary, bundles, or a function of the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 class PlacementGroupFactory:
-    """Resource bundles of a trial that starts its own workers; the first is for the trial's main process."""
+    """Resource bundles for a trial that starts its own workers; the first one is for the trial's main process."""
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
@@ -34,12 +34,12 @@ class PlacementGroupFactory:
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """True if the trial's main process needs no resources."""
+        """Whether the trial's main process needs no resources."""
         return not self.bundles[0]
 
     @property
     def head_cpus(self) -> float:
-        """CPUs of the first bundle."""
+        """Number of CPUs in the first bundle."""
         return self.to_resources().head_cpus
 
     @property
@@ -48,7 +48,7 @@ class PlacementGroupFactory:
         return self.to_resources().total
 
     def to_resources(self) -> Resources:
-        """Return the value that the controller uses."""
+        """Return the resources in the form that the controller uses."""
         return Resources(bundles=tuple(self.bundles), strategy=self.strategy)
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +67,7 @@ Shape = Mapping[str, Any] | PlacementGroupFactory | Resources
 
 
 def read_shape(shape: Any) -> Resources:
-    """Return the controller's value for a user's resources; None means one CPU.
+    """Return the resources that a user wrote, in the form that the controller uses; None stands for one CPU.
 
     Raises:
         UsageError: the form is invalid, or an amount is negative or not a number.
@@ -89,7 +89,7 @@ def read_shape(shape: Any) -> Resources:
 def resources_of(
     trainable: Any, shape: Shape | Callable[[dict[str, Any]], Any] | None, config: dict[str, Any]
 ) -> Resources:
-    """Return the resources of a trial, from the sweep, else from the class, else one CPU.
+    """Return the resources for a trial: from the sweep, else from the class, else one CPU.
 
     Raises:
         UsageError: the user's function failed (`user-code-failed`), or the form of its result is invalid.
@@ -99,7 +99,7 @@ def resources_of(
 
 
 def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
-    """Call the user's function."""
+    """Call the user's resources function."""
     try:
         return ask(config)
     except UsageError:
@@ -133,5 +133,5 @@ def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
 
 
 def resource_name(name: str) -> str:
-    """Return the controller's name of a resource: `cpu` and `gpu` become CPU and GPU."""
+    """Return the controller's name for a resource: `cpu` and `gpu` become CPU and GPU."""
     return _NAMES.get(name.lower(), name)

@@ -1,4 +1,4 @@
-"""Trainables with resources or big objects: `with_resources`, `with_parameters`."""
+"""Trainables with resources or big objects: `with_resources` and `with_parameters`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ShapeOf = Callable[[dict[str, Any]], Any]
 
 
 class WrappedTrainable:
-    """Trainable with its parameters and resources; can be called like the trainable.
+    """Trainable with its parameters and resources, which can be called like the trainable itself.
 
     Attributes:
         inner: the user's function or class.
@@ -35,7 +35,7 @@ class WrappedTrainable:
 
     @property
     def trainable(self) -> Trainable:
-        """Object that a worker runs: the user's trainable, or a wrapper that adds the parameters."""
+        """Object for a worker to run: the user's trainable, or a wrapper that adds the parameters."""
         if self.parameters is None:
             return self.inner
         if isinstance(self.inner, type):
@@ -47,7 +47,7 @@ class WrappedTrainable:
 
 
 class FunctionWith:
-    """Function that takes parameters by name, in addition to the configuration."""
+    """Function that gets parameters by name in addition to the configuration."""
 
     def __init__(self, function: Callable[..., Any], parameters: Parameters) -> None:
         self.function = function
@@ -59,7 +59,7 @@ class FunctionWith:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
-    """Pass big objects as keyword arguments to a function trainable, or to the `setup` of a class.
+    """Pass big objects as keyword arguments to a trainable function, or to the `setup` of a class.
 
     The objects are written to a file once, when the first worker is created; workers on a machine share its pages. They
     are not in the journal, so pass them to `Tuner.restore` again, with the trainable.
@@ -75,7 +75,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
 
 
 def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
-    """Set the resources of each trial: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
+    """Set the resources for each trial: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
 
     Raises:
         UsageError: `trainable` is neither a function nor a class, or the form of `resources` is invalid.
@@ -86,7 +86,7 @@ def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
 
 
 def unwrap(trainable: Any) -> tuple[Trainable, Shape | ShapeOf | None]:
-    """Return the object that a worker runs, and the resources of the sweep."""
+    """Return the object for a worker to run, and the resources that were set for trials."""
     if isinstance(trainable, WrappedTrainable):
         return trainable.trainable, trainable.shape
     return trainable, getattr(trainable, "_resources", None)

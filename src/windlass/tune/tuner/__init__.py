@@ -1,4 +1,4 @@
-"""Tuner: reads and checks Python arguments, and runs or restores a sweep with a controller."""
+"""Tuner: reads and checks arguments from Python, and runs or restores a sweep with a controller."""
 
 from __future__ import annotations
 

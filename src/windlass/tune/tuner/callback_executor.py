@@ -35,7 +35,7 @@ SHOULD_CHECKPOINT = "should_checkpoint"
 
 
 class LiveTrial:
-    """Trial of a running sweep, with the attribute names of Ray Tune's `Trial`."""
+    """Trial of a running sweep, using the attribute names of Ray Tune's `Trial`."""
 
     PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
     TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
@@ -54,12 +54,12 @@ class LiveTrial:
 
     @property
     def experiment_tag(self) -> str:
-        """Number and drawn values as one word."""
+        """Number and sampled values of the trial as one word."""
         return self._trial.tag or tag_of(self._trial.number, self._trial.assigned)
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """Newest report; empty before the first."""
+        """Newest report; empty before the first report."""
         return NestedMetrics(self._trial.last or {})
 
     @property
@@ -92,7 +92,7 @@ class LiveTrial:
 
 
 class LiveTrials(Sequence[LiveTrial]):
-    """All trials of a running sweep; created only when iterated."""
+    """All trials of a running sweep, created only when they are iterated over."""
 
     def __init__(self, trials: Mapping[str, Trial], view: Callable[[Trial], LiveTrial]) -> None:
         self._trials = trials
@@ -110,7 +110,7 @@ class LiveTrials(Sequence[LiveTrial]):
 
 
 class CallbackExecutor:
-    """Executor that wraps another one, and calls callbacks.
+    """Executor that wraps another one and calls callbacks.
 
     Args:
         executor: the wrapped executor.
@@ -133,20 +133,20 @@ class CallbackExecutor:
         return getattr(self._executor, name)  # optional methods: reattach, waiting_for
 
     def open(self, work: Work) -> None:
-        """See the protocol."""
+        """Open the wrapped executor; see `Executor.open`."""
         self._executor.open(work)
 
     def room(self, resources: Resources) -> Room:
-        """See the protocol."""
+        """Return whether a trial can start; see `Executor.room`."""
         return self._executor.room(resources)
 
     def start(self, start: StartAttempt) -> None:
-        """See the protocol."""
+        """Start an attempt; see `Executor.start`."""
         self._restored[start.trial] = bool(start.restore_from)
         self._executor.start(start)
 
     def send(self, order: Order) -> None:
-        """Forward an order; an order to continue also requests the checkpoint that a callback wanted."""
+        """Forward an order; an order to continue also requests the checkpoint that a callback has asked for."""
         if order.trial in self._wants_save:
             self._wants_save.discard(order.trial)
             if isinstance(order, Go):
@@ -154,7 +154,7 @@ class CallbackExecutor:
         self._executor.send(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Call callbacks for the previous events, now handled by the controller, then fetch new ones."""
+        """Call callbacks for the previous events, which the controller has now handled, then return new ones."""
         self.tell()
         events = self._executor.poll(timeout_s)
         if events:
@@ -170,11 +170,11 @@ class CallbackExecutor:
         return events
 
     def close(self) -> None:
-        """See the protocol."""
+        """Close the wrapped executor; see `Executor.close`."""
         self._executor.close()
 
     def set_up(self, **facts: Any) -> None:
-        """Call `setup` of each callback."""
+        """Call `setup` on each callback."""
         for callback in self._callbacks:
             if hasattr(callback, "setup"):
                 callback.setup(**facts)
@@ -192,7 +192,7 @@ class CallbackExecutor:
 
     @property
     def trials(self) -> Mapping[str, Trial]:
-        """All trials of the controller."""
+        """All trials that the controller has."""
         core = getattr(self._controller, "core", None)
         return core.sweep.trials if core is not None else {}
 

@@ -19,7 +19,9 @@ EXECUTORS = ("local", "in-process", "ray")
 
 
 def make_scheduler(choice: Any) -> SweepScheduler:
-    """Return a scheduler, FIFO by default; an object is copied, so that several sweeps can use it.
+    """Return a scheduler, by default FIFO.
+
+    An object is copied, so that several sweeps can use it.
 
     Raises:
         UsageError: unknown name, or the object is not a scheduler.
@@ -38,7 +40,9 @@ def make_scheduler(choice: Any) -> SweepScheduler:
 
 
 def make_searcher(choice: Any) -> SearchAlgorithm:
-    """Return a searcher, random and grid by default; an object is copied, so that several sweeps can use it.
+    """Return a searcher, by default random and grid search.
+
+    An object is copied, so that several sweeps can use it.
 
     Raises:
         UsageError: unknown name, or the object is not a searcher.
@@ -53,7 +57,9 @@ def make_searcher(choice: Any) -> SearchAlgorithm:
 
 
 def make_executor(choice: Any) -> Executor:
-    """Return an executor; default `ray` if connected to Ray or RAY_ADDRESS is set, else `local`.
+    """Return an executor.
+
+    The default is `ray` if connected to Ray or if RAY_ADDRESS is set, else `local`.
 
     Raises:
         UsageError: unknown name, or the object is not an executor.

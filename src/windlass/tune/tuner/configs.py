@@ -1,4 +1,4 @@
-"""Configs of a Tuner, with the names, order and defaults of Ray Tune.
+"""Configs of a Tuner, using Ray Tune's names, order and defaults.
 
 Unlike other values in windlass, they can be passed by position and changed later, because scripts for Ray Tune do both.
 """
@@ -28,7 +28,7 @@ _NAME_LIMIT = 200
 @refuses_unknown
 @dataclass(slots=True)
 class TuneConfig:
-    """Settings of the search.
+    """Settings for the search.
 
     Attributes:
         mode: `min` or `max`; a list for several metrics.
@@ -108,12 +108,12 @@ class TuneConfig:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the given metrics."""
+        """Names of the metrics that were given."""
         return _as_tuple(self.metric)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Given modes."""
+        """Modes that were given."""
         return _as_tuple(self.mode)
 
     @property
@@ -124,14 +124,14 @@ class TuneConfig:
 
     @property
     def reuse_policy(self) -> str:
-        """`auto`, `always` or `never`."""
+        """Policy for reusing workers: `auto`, `always` or `never`."""
         return self.reuse if self.reuse_actors is None else "always" if self.reuse_actors else "never"
 
 
 @refuses_unknown
 @dataclass(slots=True)
 class FailureConfig:
-    """Settings for failures.
+    """Settings for how to handle failures.
 
     Attributes:
         max_failures: retries of a trial after its own errors; -1 for unlimited. A lost worker or node is not counted,
@@ -209,7 +209,7 @@ class SyncConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class RunConfig:
-    """Settings of storage, stop condition and output.
+    """Settings for storage, stop condition and output.
 
     Attributes:
         name: name of the sweep and its folder; default: the trainable's name and the time.
@@ -261,17 +261,17 @@ class RunConfig:
 
     @property
     def failures(self) -> FailureConfig:
-        """Failure config, or the default if None was given."""
+        """Failure config, or the default one if none was given."""
         return self.failure_config or FailureConfig()
 
     @property
     def checkpoints(self) -> CheckpointConfig:
-        """Checkpoint config, or the default if None was given."""
+        """Checkpoint config, or the default one if none was given."""
         return self.checkpoint_config or CheckpointConfig()
 
 
 class ResumeType(StrEnum):
-    """Action on trials of a status when a sweep is restored."""
+    """What to do with the trials of one status when a sweep is restored."""
 
     RESUME = "resume"  # resume from the newest checkpoint
     RESTART = "restart"  # restart from the beginning
@@ -281,7 +281,7 @@ class ResumeType(StrEnum):
 @refuses_unknown
 @dataclass(slots=True)
 class ResumeConfig:
-    """Action of `Tuner.restore` on trials, by their status."""
+    """What `Tuner.restore` does with trials, depending on their status."""
 
     finished: str = ResumeType.SKIP
     unfinished: str = ResumeType.RESUME
@@ -320,7 +320,7 @@ def _check_limit(name: str, value: Any, is_right: Callable[[object], bool], what
 
 
 def _check_name(name: object) -> None:
-    """Check that a name is a valid folder name, since a sweep must be directly below its storage."""
+    """Check that a name is valid for a folder, since a sweep's folder must be directly below its storage."""
     if not isinstance(name, str):
         raise _refusal(f"name={name!r} is not a string", "for example name='digits'")
     is_folder = name not in (".", "..") and "/" not in name and name.isprintable()

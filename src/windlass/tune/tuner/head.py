@@ -1,4 +1,4 @@
-"""Head of a Tuner's sweep: from a `Setup` to its results."""
+"""Head of a Tuner's sweep: from a `Setup` to the sweep's results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_LOG_FILES = ("in-process", "runs", "slots")
 
 
 def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | None = None) -> ResultGrid:
-    """Run a sweep to its end and read its results; blocks.
+    """Run a sweep to its end and return its results. Blocks.
 
     Args:
         restoring: arguments of `Controller.restore`; None for a new sweep.
@@ -71,7 +71,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
 
 
 class _Companions:
-    """Companions of a head: the view, and the follower processes.
+    """View and follower processes that accompany a head.
 
     Attributes:
         callbacks: the callbacks that are not followers.
@@ -90,7 +90,7 @@ class _Companions:
         self._view = _view(run)
 
     def look(self, controller: Controller) -> None:
-        """Called after each turn of the controller."""
+        """Start the followers, and update the view. Called after each turn of the controller."""
         if not self._has_begun:
             self._has_begun = True
             if self._followers is not None:
@@ -126,20 +126,23 @@ def _arguments(setup: Setup, executor: Executor) -> dict[str, Any]:
 
 
 def _drive(executor: Executor, run: Callable[[], HeadOutcome]) -> HeadOutcome:
-    """Run the controller, in a thread if trials run in this process and need the caller's thread."""
+    """Run the controller.
+
+    It runs in a thread if trials run in this process and need the caller's thread.
+    """
     host: Callable[[Callable[[], HeadOutcome]], HeadOutcome] | None = getattr(executor, "host", None)
     return run() if host is None else host(run)
 
 
 def _work(setup: Setup) -> Work:
-    """Return the work; for a detached sweep, with options that let workers outlive the head."""
+    """Return the data that trials share; for a detached sweep, with options that let workers outlive the head."""
     if not setup.is_detached:
         return setup.work
     return dataclasses.replace(setup.work, options={**setup.work.options, "detach": True})
 
 
 def _with_own_folder(setup: Setup) -> Setup:
-    """Return the setup with an unused folder: `digits`, else `digits-2`, `digits-3`, ..."""
+    """Return the setup with an unused folder: `digits`, or else `digits-2`, `digits-3`, ..."""
     path, number = setup.folder.path, 1
     while SweepFolder(path).head_journal.exists():
         number += 1
@@ -157,7 +160,7 @@ def _with_own_folder(setup: Setup) -> Setup:
 
 
 def _watched(setup: Setup, run: RunConfig, callbacks: Sequence[Any], executor: Executor) -> CallbackExecutor | None:
-    """Wrap the executor for callbacks; None if there are none."""
+    """Return the executor wrapped for callbacks, or None if there are none."""
     if not callbacks:
         return None
     from windlass.tune.tuner.callback_executor import CallbackExecutor, LiveTrial  # lazy: as above

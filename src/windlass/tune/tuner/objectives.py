@@ -1,4 +1,4 @@
-"""Resolution of a sweep's goal: its metrics and modes, each of which may be given in one place only.
+"""Resolution of a sweep's objectives: its metrics and modes, each of which may be given in only one place.
 
 As in Ray Tune, metric and mode may be given in different places. If no decision depends on them, either may be given
 alone, and readers of the results complete it.
@@ -22,7 +22,9 @@ Place = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Objectives, PartialGoal]:
-    """Resolve the goal; empty if none is given, or only a metric or mode on which no decision depends.
+    """Return the objectives.
+
+    They are empty if none are given, or if only a metric or mode is given on which no decision depends.
 
     Raises:
         BadValueError: a metric or mode is given twice (`conflicting-options`; a searcher may repeat TuneConfig), or a
@@ -65,7 +67,7 @@ def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:
 
 
 def _decides(scheduler: Any, searcher: Any) -> str:
-    """Return the name of the part that needs a metric and mode; empty if none does."""
+    """Return the name of the part that needs a metric and mode, or an empty string if none does."""
     inner = getattr(scheduler, "base_scheduler", scheduler)
     if type(inner).__name__ != "FIFO":
         return type(inner).__name__

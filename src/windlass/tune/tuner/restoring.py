@@ -33,7 +33,7 @@ _FIELD_OF = {"metrics": "metric", "modes": "mode", "budget_s": "time_budget_s", 
 
 
 def folder_at(path: str | Path) -> SweepFolder:
-    """Return the folder of the sweep at a path; for a URL, the local folder with the journal."""
+    """Return the folder of the sweep at a path; for a URL, this is the local folder with the journal."""
     text = str(path).removeprefix("file://")
     if "://" in text:
         return SweepFolder(default_storage() / text.rstrip("/").rpartition("/")[2])
@@ -49,7 +49,7 @@ def make_restored(
     run: RunConfig,
     is_extended: bool,
 ) -> Setup:
-    """Return the setup of the sweep in a folder.
+    """Return the setup for the sweep in a folder.
 
     Args:
         param_space: the space; None takes it from the journal.
@@ -137,7 +137,7 @@ def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
 
 
 def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunConfig) -> None:
-    """Check that no setting would be ignored; unset and equal settings are accepted."""
+    """Check that no setting would be ignored; settings that are unset or equal are accepted."""
     now, told = beginning.settings, beginning.created["trainable"]
     modes = tuple("max" if is_max else "min" for is_max in now.objectives.is_max)
     keep = now.keep

@@ -35,7 +35,7 @@ __all__ = ["Setup", "default_storage", "make_setup", "place_of", "shape_of", "wo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Everything that a controller needs for a sweep.
+    """Everything that a controller needs to run a sweep.
 
     Attributes:
         space: `param_space` as given.
@@ -136,7 +136,7 @@ def _settings(
 
 
 def _check_prices(settings: SweepSettings) -> None:
-    """Check that a cost limit has a price for at least one resource of the trials."""
+    """Check that a limit on cost has a price for at least one of the trials' resources."""
     shape = settings.resources
     if not settings.max_cost or not isinstance(shape, Resources) or shape.total.keys() & settings.prices.keys():
         return
@@ -146,7 +146,7 @@ def _check_prices(settings: SweepSettings) -> None:
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:
-    """Return the data besides the settings from which a sweep is restored, for the journal."""
+    """Return the data, besides the settings, from which a sweep can be restored, for the journal."""
     names = ("storage", "checkpoint_every", "checkpoint_at_end", "preload", "reuse", "num_slots")
     kept = {name: getattr(work, name) for name in names} | {"preload": list(work.preload)}
     found: dict[str, Any] = {"trainable": {"type": f"{code.__module__}:{name_of(code)}", **kept}}
@@ -157,7 +157,7 @@ def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper
 
 
 def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
-    """Return the sweep's folder, which is always local, and the storage of its checkpoints."""
+    """Return the sweep's folder, which is always local, and the storage for its checkpoints."""
     stated = str(run.storage_path) if run.storage_path is not None else ""
     if "://" in stated and not stated.startswith("file://"):
         if run.sync_config is not None and run.sync_config.sync_artifacts:
@@ -171,7 +171,7 @@ def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
 
 
 def default_storage() -> Path:
-    """Return `<WINDLASS_HOME>/sweeps`."""
+    """Return the default folder for sweeps, `<WINDLASS_HOME>/sweeps`."""
     from windlass.runs.home import Home  # lazy: only the default needs it
 
     return Home.default().sweeps
@@ -194,7 +194,7 @@ def _read_space(param_space: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert fixed scalars of numpy or torch to plain numbers."""
+    """Convert fixed values that are NumPy or torch scalars to plain numbers."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -205,7 +205,10 @@ def _plain(value: Any) -> Any:
 
 
 def _check_choices(space: Any, path: tuple[str, ...]) -> None:
-    """Check that the journal can store all choices; fixed values are checked when the space is described."""
+    """Check that the journal can store all choices.
+
+    Fixed values are checked when the space is described.
+    """
     if isinstance(space, Mapping):
         for name, value in space.items():
             _check_choices(value, (*path, str(name)))
@@ -258,7 +261,7 @@ def _saves_at_end(code: Any, run: RunConfig) -> bool:
 
 
 def shape_of(code: Any, shape: Any) -> Resources | Callable[[dict[str, Any]], Resources]:
-    """Return the resources of each trial; a function if they depend on its configuration."""
+    """Return the resources for each trial, or a function if they depend on the configuration."""
 
     def resources(config: dict[str, Any]) -> Resources:
         return resources_of(code, shape, config)
@@ -273,7 +276,7 @@ def _says_resources(code: Any) -> bool:
 
 
 def work_options(run: RunConfig) -> dict[str, Any]:
-    """Return options that only some executors accept."""
+    """Return the options that only some executors accept."""
     from windlass.tune import ray  # lazy: the replacement has the name of a library
 
     limits = ray.limits()

@@ -1,4 +1,4 @@
-"""`Tuner`: a sweep from Python, with the names of Ray Tune."""
+"""`Tuner`: a sweep started from Python, using Ray Tune's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Tuner"]
 
 
 class Tuner:
-    """Sweep of a trainable over a search space.
+    """Sweep that runs a trainable over a search space.
 
     The constructor checks all arguments and their combination; nothing starts before `fit`.
 
@@ -62,7 +62,7 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Tuner:
-        """Return the sweep in a folder, which `fit` continues exactly where it stopped; idempotent.
+        """Return the sweep in a folder, which `fit` continues exactly where it stopped. Idempotent.
 
         Schedulers, searchers and all settings come from the journal.
 
@@ -102,7 +102,7 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Tuner:
-        """Return the sweep in a folder, finished or not, with an extension, which is journalled.
+        """Return the sweep in a folder, finished or not, with an extension that is stored in the journal.
 
         Args:
             path, trainable, tune_config, run_config: as for `restore`.
@@ -160,14 +160,14 @@ class Tuner:
 
     @staticmethod
     def can_restore(path: str | Path) -> bool:
-        """Return whether a folder holds a sweep."""
+        """Return whether a folder contains a sweep."""
         from windlass.tune.tuner.restoring import folder_at  # lazy: see __init__
 
         journal = folder_at(path).head_journal
         return journal.exists() and journal.stat().st_size > 0
 
     def fit(self) -> ResultGrid:
-        """Run the sweep to its end; blocks.
+        """Run the sweep to its end and return its results. Blocks.
 
         Failed trials are in the results; they raise an error only with `fail_fast="raise"`. The first Ctrl-C lets trials
         save, ends the sweep, and returns the results so far; `Tuner.restore` continues it. If the folder holds an
@@ -182,7 +182,7 @@ class Tuner:
         return self._results
 
     def get_results(self) -> ResultGrid:
-        """Return the results of a sweep that was run or restored.
+        """Return the results of a sweep that has been run or restored.
 
         Raises:
             UsageError: it has been neither run nor restored.

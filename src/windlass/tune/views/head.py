@@ -1,4 +1,4 @@
-"""View inside the head: it reads the controller a few times a second; other calls only read a clock.
+"""View inside the head, which reads the controller a few times a second; other calls only read a clock.
 
 Numbers come from the controller's counters and from running trials. From the journal it parses only records that change
 a trial's status and skips plain reports, so the cost does not depend on the number of reports. All trials are read only
@@ -29,7 +29,7 @@ _NUM_BEST = 50
 
 
 class Looked(Protocol):
-    """Controller as a view needs it."""
+    """The parts of a controller that a view reads."""
 
     core: Core
     folder: SweepFolder
@@ -37,7 +37,10 @@ class Looked(Protocol):
 
 
 class HeadView:
-    """View of the head: pass `on_turn=view.look` to the Controller, and `close` it afterwards."""
+    """View that a head updates.
+
+    Pass `on_turn=view.look` to the Controller, and `close` it afterwards.
+    """
 
     def __init__(self, view: LiveView, *, clock: Clock | None = None) -> None:
         self.view = view
@@ -46,7 +49,7 @@ class HeadView:
         self._position = -1
 
     def look(self, controller: Looked) -> None:
-        """Show changes if an update is due; otherwise takes about 0.1 us."""
+        """Show changes if an update is due; otherwise this takes about 0.1 us."""
         now = self._clock.monotonic()
         if now < self._next_at:
             return
@@ -91,7 +94,7 @@ class HeadView:
             progress.note_names(row.metrics)
 
     def _ended_row(self, progress: SweepProgress, data: dict[str, Any], core: Core) -> TrialRow | None:
-        """Return the row of an ended trial with its newest numbers, since it may now leave the table."""
+        """Return the row of an ended trial with its newest numbers, because it may now leave the table."""
         row = progress.live.get(str(data.get("trial")))
         trial = core.state.table.trials.get(row.trial) if row else None
         if row and trial:
@@ -107,7 +110,7 @@ class HeadView:
         return content[:end].splitlines()
 
     def _begin(self, controller: Looked) -> None:
-        """Load the state of a sweep from the controller's tables; called once."""
+        """Load the state of a sweep from the controller's tables. Called once."""
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
         objectives = settings.objectives

@@ -1,4 +1,4 @@
-"""Layout of a sweep's view, as lines and a table of text, for terminals, notebooks and logs."""
+"""Layout of a sweep's view as lines and a table of text, for terminals, notebooks and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Table with headings, rows of text, and the number of hidden trials; `numeric` columns are right-aligned."""
+    """Table with headings, rows of text, and the number of hidden trials; columns in `numeric` are right-aligned."""
 
     headings: list[str]
     rows: list[list[str]]
@@ -37,7 +37,7 @@ class Table:
 
 
 def count_line(progress: SweepProgress, *, reports_per_s: float | None = None) -> str:
-    """Return one line with trials by status, slots, reports and their rate."""
+    """Return one line with the trials by status, the slots, the reports and their rate."""
     found = progress.num_trials
     trials = f"{found} of {count(progress.total, 'trial')}" if progress.total > found else count(found, "trial")
     counts = ", ".join(f"{progress.counts[status]} {_WORDS[status]}" for status in _ORDER if progress.counts[status])
@@ -50,7 +50,7 @@ def count_line(progress: SweepProgress, *, reports_per_s: float | None = None) -
 
 
 def best_line(progress: SweepProgress, settings: ViewSettings) -> str:
-    """Return a line with the best value, its trial and parameters; empty before the first value."""
+    """Return a line with the best value, its trial and its parameters; empty before the first value."""
     row = progress.best
     if row is None or row.best is None:
         return ""
@@ -67,7 +67,7 @@ def _parameters(row: TrialRow, settings: ViewSettings) -> Mapping[str, Any]:
 
 
 def wait_lines(progress: SweepProgress, *, num_lines: int = 3) -> list[str]:
-    """Return why trials wait, most frequent reason first, and why the sweep ends, if so."""
+    """Return why trials are waiting, most frequent reason first, and why the sweep is ending, if it is."""
     lines = [f"{count} wait: {why}" for why, count in progress.waiting.most_common(num_lines)]
     if progress.head_waits and not progress.counts[TrialStatus.RUNNING]:
         lines.append(f"nothing starts: {progress.head_waits}")
@@ -79,7 +79,7 @@ def wait_lines(progress: SweepProgress, *, num_lines: int = 3) -> list[str]:
 
 
 def failure_lines(progress: SweepProgress, num_lines: int) -> list[str]:
-    """Return the newest errors, one line each, newest first."""
+    """Return the newest errors, newest first, one line each."""
     shown = list(progress.failures)[::-1][:num_lines]
     hidden = progress.num_failures - len(shown)
     lines = [f"trial {failure.trial} failed: {failure.line}" for failure in shown]
@@ -87,7 +87,7 @@ def failure_lines(progress: SweepProgress, num_lines: int) -> list[str]:
 
 
 def trial_table(progress: SweepProgress, settings: ViewSettings) -> Table:
-    """Return the table of trials: running first, then paused and waiting, then the best finished."""
+    """Return the table of trials: running ones first, then paused and waiting ones, then the best finished ones."""
     live = sorted(progress.live.values(), key=lambda row: _ORDER.index(row.status))
     if settings.sorts_by_metric:
         sign = -1 if progress.mode == "max" else 1
@@ -119,7 +119,7 @@ def trial_table(progress: SweepProgress, settings: ViewSettings) -> Table:
 
 
 def fit(table: Table, width: int, *, keeps: str = "") -> Table:
-    """Drop columns that do not fit the width, but never trial, status and `keeps`.
+    """Drop columns that do not fit the width, but never the trial, the status and `keeps`.
 
     Columns with equal values in all rows are dropped first, then the rightmost columns.
     """
@@ -153,6 +153,6 @@ def _parameter_columns(rows: list[TrialRow], settings: ViewSettings) -> dict[str
 
 
 def _cut(value: object, width: int) -> str:
-    """Shorten a string to a width, keeping its end, which is usually more informative."""
+    """Shorten a string to a width, keeping its end, which usually says more."""
     text = format_value(value)
     return text if len(text) <= width else f"...{text[3 - width :]}"

@@ -1,4 +1,4 @@
-"""Live view of a running sweep: a table on a terminal, lines elsewhere, a cell in a notebook.
+"""Live view of a running sweep: a table on a terminal, a cell in a notebook, lines elsewhere.
 
 It takes every record at the cost of a few counters, and draws at most a few times a second.
 """
@@ -31,7 +31,7 @@ _FAST_S = 0.25
 
 
 class _Screen(Protocol):
-    """Output that a view draws to."""
+    """Output on which a view draws."""
 
     interval_s: float
     first_after_s: float
@@ -44,7 +44,9 @@ class _Screen(Protocol):
 
 
 class LiveView:
-    """View of a sweep. Pass it records with `take`, call `tick` often, and `close` it at the end.
+    """View of a sweep.
+
+    Pass it records with `take`, call `tick` often, and `close` it at the end.
 
     Args:
         verbosity: 0 shows nothing; 1 the table, or a line at intervals; 2 also a line for each ended trial; 3 also a
@@ -74,7 +76,7 @@ class LiveView:
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
 
     def take(self, kind: str, data: Mapping[str, Any], at: float) -> None:
-        """Add one record of the journal; about 2 us."""
+        """Add one record from the journal. Takes about 2 us."""
         self.progress.take(kind, data, at)
         if self._verbosity >= 2:
             self._narrate(kind, data)
@@ -108,7 +110,7 @@ class LiveView:
 
     @property
     def tells_reports(self) -> bool:
-        """Return whether the view prints every report, and therefore needs all of them."""
+        """Return whether the view prints every report and therefore needs all of them."""
         return self._verbosity >= 3
 
     def _num_events(self) -> int:
@@ -121,7 +123,7 @@ class LiveView:
         self._drawn_at, self._num_drawn = self._clock.monotonic(), self._num_events()
 
     def _rate(self, now: float) -> float | None:
-        """Return reports per second over the last ten seconds; None before there are two samples."""
+        """Return the reports per second over the last ten seconds, or None before there are two samples."""
         self._samples.append((now, self.progress.num_reports))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW_S:
             self._samples.popleft()
@@ -155,7 +157,7 @@ class LiveView:
 
 
 class _Terminal:
-    """Live table on a terminal; other output appears above it."""
+    """Live table on a terminal, with other output above it."""
 
     first_after_s = 0.0
 
@@ -209,7 +211,10 @@ def _hidden(table: Table) -> str | None:
 
 
 class _Lines:
-    """Lines for a log at intervals, and the table at the end; a short sweep gets only the table."""
+    """Lines written to a log at intervals, and the table at the end.
+
+    For a short sweep, only the table is written.
+    """
 
     first_after_s = 2.0
 
@@ -239,7 +244,7 @@ class _Lines:
 
 
 def plain_table(table: Table) -> str:
-    """Format a table as text, with padded columns."""
+    """Format a table as text with padded columns."""
     columns = list(zip(table.headings, *table.rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = []
@@ -252,7 +257,7 @@ def plain_table(table: Table) -> str:
 
 
 class _Notebook:
-    """Table in a notebook's cell, redrawn in place."""
+    """Table in the cell of a notebook, redrawn in place."""
 
     first_after_s = 0.0
 
@@ -279,7 +284,7 @@ class _Notebook:
 
 
 def html_page(progress: SweepProgress, settings: ViewSettings, rate: float | None = None) -> str:
-    """Return the view as HTML; every string from the sweep is escaped."""
+    """Return the view as HTML, with every string from the sweep escaped."""
     table = trial_table(progress, settings)
     lines = [count_line(progress, reports_per_s=rate), best_line(progress, settings), *wait_lines(progress)]
     lines += failure_lines(progress, settings.max_failures)

@@ -1,4 +1,4 @@
-"""Progress of a sweep for views: counters, live trials, best finished trials. Constant work per record.
+"""Progress of a sweep for views: counters, live trials and the best finished ones. Constant work per record.
 
 It takes the journal's records, as the head writes them or as another process reads them. Of finished trials it keeps
 only the best few, so its memory does not grow with the sweep.
@@ -46,7 +46,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failed attempt: its trial and the last line of its traceback."""
+    """Attempt that failed: its trial and the last line of its traceback."""
 
     trial: str
     at: float
@@ -54,7 +54,7 @@ class Failure:
 
 
 class SweepProgress:
-    """State that a view shows.
+    """Progress of a sweep as a view shows it.
 
     Attributes:
         live: trials that have not ended, in the order in which they were suggested.
@@ -85,11 +85,11 @@ class SweepProgress:
 
     @property
     def num_trials(self) -> int:
-        """Number of trials suggested so far."""
+        """Number of trials that have been suggested so far."""
         return sum(self.counts.values())
 
     def take(self, kind: str, data: Data, at: float) -> None:
-        """Add one record; unknown kinds of later versions are skipped."""
+        """Add one record; records of kinds that only later versions know are skipped."""
         self.began_at = self.began_at or at
         self.newest_at = at
         handle = _HANDLERS.get(kind)
@@ -99,7 +99,10 @@ class SweepProgress:
             self._act(act)
 
     def top_finished(self, num: int) -> list[TrialRow]:
-        """Return the best finished trials, best first; trials without a score come last, newest first."""
+        """Return the best finished trials, best first.
+
+        Trials without a score come last, newest first.
+        """
         self._prune()
         return self._kept[:num]
 
@@ -178,7 +181,7 @@ class SweepProgress:
         self.user_metrics.update((name, None) for name, value in metrics.items() if isinstance(value, int | float))
 
     def adopt(self, live: Iterable[TrialRow], ended: Iterable[TrialRow]) -> None:
-        """Load a sweep that is already running: its live trials and the best finished ones."""
+        """Load the state of a sweep that is already running: its live trials and the best finished ones."""
         self.live = {row.trial: row for row in live}
         self._kept = list(ended)
         self.waiting.update(row.why for row in self.live.values() if row.why)
@@ -188,7 +191,7 @@ class SweepProgress:
             self.note_names(row.metrics if len(self.user_metrics) < _NUM_NAMES else {})
 
     def note_score(self, row: TrialRow, value: Any) -> None:
-        """Record a trial's value of the sweep's metric; ignore NaN, infinities and other types."""
+        """Record a trial's value of the sweep's metric; NaN, infinities and other types are ignored."""
         if not isinstance(value, int | float) or not math.isfinite(value):
             return
         is_max = self.mode == "max"

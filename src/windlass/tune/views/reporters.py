@@ -1,4 +1,4 @@
-"""View settings, and the conversion of Ray Tune's reporters to them."""
+"""Settings of a view, and the conversion of Ray Tune's reporters to them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class ViewSettings:
 
 
 class ProgressReporter:
-    """Base class of reporters, whose arguments become the settings of the view."""
+    """Base class for reporters, whose arguments become the settings of the view."""
 
     settings = ViewSettings()
 
 
 class CLIReporter(ProgressReporter):
-    """Ray Tune's reporter for terminals, with its defaults; all arguments are keyword-only.
+    """Reporter for terminals with the defaults of Ray Tune's; all arguments are keyword-only.
 
     `print_intermediate_tables` has no effect, because the table on a terminal is always live.
     """
@@ -101,7 +101,7 @@ class CLIReporter(ProgressReporter):
         }
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show one more metric, optionally with a different heading.
+        """Show one more metric, optionally under a different heading.
 
         Raises:
             UsageError: it is already shown (`invalid-value`).
@@ -109,7 +109,7 @@ class CLIReporter(ProgressReporter):
         self._metrics = _add(self._metrics or {}, metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show one more parameter, optionally with a different heading.
+        """Show one more parameter, optionally under a different heading.
 
         Raises:
             UsageError: it is already shown (`invalid-value`).
@@ -128,13 +128,13 @@ class CLIReporter(ProgressReporter):
 
 
 class JupyterNotebookReporter(CLIReporter):
-    """Ray Tune's reporter for notebooks: one table in the cell's output, redrawn in place."""
+    """Reporter for notebooks, like Ray Tune's: one table in the cell's output, redrawn in place."""
 
     _is_notebook = True
 
 
 def settings_of(reporter: object | None) -> ViewSettings:
-    """Return the settings of a reporter.
+    """Return the view settings that a reporter stands for.
 
     Raises:
         UsageError: it is not a ProgressReporter, or it overrides `report`, which would not be called (`unsupported-setting`).

@@ -1,4 +1,7 @@
-"""View of a sweep whose head runs in another process: it reads the journal and can be stopped at any time."""
+"""View of a sweep whose head runs in another process.
+
+It reads the journal, and can be stopped at any time.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def watch(
 
 
 def _head_waits(folder: SweepFolder) -> str:
-    """Return the reason why the head starts no trials, from `head.json`; empty if there is no head."""
+    """Return why the head starts no trials, according to `head.json`; empty if there is no head."""
     try:
         told = read_json(folder.head_note)
         waits = told.get("waits") if isinstance(told, dict) else None

@@ -1,1 +1,1 @@
-"""Population based training and its relatives."""
+"""Population based training and its variants."""

@@ -1,4 +1,4 @@
-"""Changes of a configuration in population based training: draw again, multiply, or step to a neighbour.
+"""Changes to a configuration in population based training: resample, multiply, or step to a neighbour.
 
 Source: Jaderberg et al. 2017, "Population based training of neural networks" (arXiv 1711.09846), section 3; the draws
 are made in the order of Ray Tune's, so the same draws give the same configurations.
@@ -23,7 +23,7 @@ Mutations = Mapping[str, Any]
 
 
 def check_mutations(mutations: Mutations, path: str = "") -> None:
-    """Refuse mutations that cannot be applied.
+    """Reject mutations that cannot be applied.
 
     Raises:
         UsageError: a value is none of list, function, space and nested dictionary (`invalid-value`).
@@ -47,7 +47,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
 def explore(
     config: Config, mutations: Mutations, rng: Random, resample_probability: float, factors: Sequence[float]
 ) -> tuple[Config, dict[str, Any]]:
-    """Return a copy of a configuration with every mutated value changed, and the change of each in words."""
+    """Return a copy of a configuration with every mutated value changed, and a description of each change."""
     new = copy.deepcopy(config)
     done: dict[str, Any] = {}
     for key, source in mutations.items():
@@ -61,7 +61,7 @@ def explore(
 
 
 def draw_value(source: Any, rng: Random) -> Any:
-    """Draw a value of a list, a space, a function or a nested dictionary of those."""
+    """Sample a value from a list, a space, a function or a nested dictionary of those."""
     if isinstance(source, Mapping):
         return {key: draw_value(below, rng) for key, below in source.items()}
     if _is_domain(source):
@@ -73,7 +73,7 @@ def draw_value(source: Any, rng: Random) -> Any:
 
 
 def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Config:
-    """Draw the values that a configuration lacks, in place; return the drawn values, nested."""
+    """Sample the values that a configuration lacks, in place; return them, nested."""
     drawn: Config = {}
     for key, source in sources.items():
         if key not in config:
@@ -95,7 +95,7 @@ def mutated(config: Config, mutations: Mutations) -> Config:
 
 
 def tag_of(name: object, values: Mapping[str, Any]) -> str:
-    """Return the tag of a clone, such as `3@perturbed[lr=0.01]`."""
+    """Return the tag for a clone, such as `3@perturbed[lr=0.01]`."""
     words = []
     for path, value in sorted(flat(values).items()):
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)

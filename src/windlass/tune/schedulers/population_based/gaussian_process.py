@@ -24,7 +24,10 @@ _NOISE_START, _NOISE_BOUNDS = 0.1, (1e-6, 1.0)
 
 
 class TimeVaryingProcess:
-    """k(x, y) = variance * exp(-|x - y|^2 / lengthscale) * (1 - epsilon) ** (|t_x - t_y| / 2), and noise on the diagonal.
+    """Gaussian process with a time-varying kernel.
+
+    k(x, y) = variance * exp(-|x - y|^2 / lengthscale) * (1 - epsilon) ** (|t_x - t_y| / 2), with noise on the
+    diagonal.
 
     Args:
         points_ND: the first column is time.
@@ -45,7 +48,7 @@ class TimeVaryingProcess:
         return self._kernel(*self._distances(first_ND, second_MD), self.theta)
 
     def predict(self, points_MD: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation at points, without noise, each of shape (M,)."""
+        """Return mean and standard deviation at the points, without noise, each of shape (M,)."""
         np = self._np
         cross_MN = self.kernel(points_MD, self.points)
         solved_NM = self._root @ cross_MN.T
@@ -53,7 +56,7 @@ class TimeVaryingProcess:
         return cross_MN @ self._weights, np.sqrt(np.maximum(variance_M, 0.0))
 
     def also(self, points_MD: Array) -> TimeVaryingProcess:
-        """Return the process fitted with further points, whose values are assumed to be 0."""
+        """Return a process fitted with more points, whose values are assumed to be 0."""
         np = self._np
         points = np.vstack((self.points, points_MD))
         values = np.concatenate((self.values, np.zeros(len(points_MD))))
@@ -87,7 +90,10 @@ class TimeVaryingProcess:
         return -likelihood, -0.5 * np.array([np.sum(inner * slope) for slope in slopes])
 
     def _solve(self, theta: Array) -> tuple[Array, Array, float]:
-        """Return inverse Cholesky factor, weights and log marginal likelihood; identical points get a little noise."""
+        """Return inverse Cholesky factor, weights and log marginal likelihood.
+
+        Identical points get a little noise.
+        """
         np = self._np
         noise = self._fixed_noise if self._fixed_noise is not None else np.exp(theta[3])
         covariance = self._kernel(self._ages, self._gaps, theta)
@@ -105,7 +111,7 @@ class TimeVaryingProcess:
         return root, weights, float(likelihood)
 
     def _distances(self, first_ND: Array, second_MD: Array) -> tuple[Array, Array]:
-        """Return absolute distances in time and squared distances in the other columns."""
+        """Return absolute distances in time, and squared distances in the other columns."""
         np = self._np
         ages = np.abs(first_ND[:, None, 0] - second_MD[None, :, 0])
         gaps = np.sum((first_ND[:, None, 1:] - second_MD[None, :, 1:]) ** 2, axis=2)
@@ -119,7 +125,7 @@ class TimeVaryingProcess:
 
 
 def numpy_and_minimize() -> tuple[Any, Any]:
-    """Import numpy and scipy's `minimize`.
+    """Import and return numpy and scipy's `minimize`.
 
     Raises:
         WindlassError: they are not installed (`extra-missing`).

@@ -21,7 +21,7 @@ __all__ = ["PolicyRow", "lineage", "policy_rows", "read_policy", "schedule_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """Exploit: the trial continues from the source's checkpoint with another configuration."""
+    """Exploit, after which the trial continues from the source's checkpoint with another configuration."""
 
     trial: str
     source: str
@@ -31,14 +31,14 @@ class PolicyRow:
     new_config: dict[str, Any]
 
     def to_line(self) -> str:
-        """Return the row as Ray Tune writes it into `pbt_global.txt`."""
+        """Return the row as Ray Tune writes it to `pbt_global.txt`."""
         return json.dumps(
             [self.trial, self.source, self.iteration, self.source_iteration, self.old_config, self.new_config]
         )
 
 
 def policy_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[PolicyRow]:
-    """Return every exploit of a sweep in order, from its journal's records (kind, data)."""
+    """Return every exploit in a sweep in order, given the records (kind, data) of its journal."""
     configs: dict[str, dict[str, Any]] = {}
     iterations: dict[str, int] = {}
     rows = []
@@ -66,7 +66,7 @@ def policy_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Policy
 
 
 def lineage(rows: Sequence[PolicyRow], trial: str) -> list[PolicyRow]:
-    """Return the exploits that led to a trial's state, those of the trials that it cloned included."""
+    """Return the exploits that led to a trial's state, including those of the trials that it cloned."""
     found: list[PolicyRow] = []
     for row in reversed(rows):
         if row.trial == trial:
@@ -76,7 +76,10 @@ def lineage(rows: Sequence[PolicyRow], trial: str) -> list[PolicyRow]:
 
 
 def schedule_of(rows: Sequence[PolicyRow]) -> tuple[dict[str, Any] | None, list[tuple[int, dict[str, Any]]]]:
-    """Return the first configuration and the later ones with their iterations; rows as of `lineage` or Ray's file."""
+    """Return the first configuration, and the later ones with their iterations.
+
+    The rows come from `lineage` or Ray's file.
+    """
     changes: list[tuple[int, dict[str, Any]]] = []
     first: dict[str, Any] | None = None
     source = ""
@@ -89,7 +92,7 @@ def schedule_of(rows: Sequence[PolicyRow]) -> tuple[dict[str, Any] | None, list[
 
 
 def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
-    """Read the rows of one trial: of a sweep's folder, or of a policy file of Ray Tune.
+    """Read the rows for one trial, from a sweep's folder or from a policy file written by Ray Tune.
 
     Args:
         trial: of a folder; its id, or its number.

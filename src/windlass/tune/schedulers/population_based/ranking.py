@@ -1,4 +1,4 @@
-"""Trials of population based training, ranked by their newest scores."""
+"""Trials in population based training, ranked by their newest scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Member", "Population"]
 
 @dataclass(slots=True)
 class Member:
-    """Live trial.
+    """Trial that has not ended, as a member of the population.
 
     Attributes:
         score: of the last time it was considered; more is better; None before.
@@ -30,7 +30,10 @@ class Member:
 
 
 class Population:
-    """Live trials by id; the cost of `quantiles` grows with the number of trials in them."""
+    """Live trials by id.
+
+    The cost of `quantiles` grows with the number of trials in them.
+    """
 
     def __init__(self, quantile_fraction: float) -> None:
         self.members: dict[str, Member] = {}
@@ -46,21 +49,21 @@ class Population:
         return member
 
     def leave(self, trial: Trial) -> None:
-        """Remove a trial that is over or will be retried."""
+        """Remove a trial that has ended or will be retried."""
         member = self.members.pop(trial.id, None)
         if member is not None:
             self._unrank(member)
             self._left[trial.id] = member.trained_to
 
     def rank(self, member: Member, score: float) -> None:
-        """Set a member's newest score."""
+        """Set the newest score of a member."""
         self._unrank(member)
         member.score = score
         if not math.isnan(score):
             insort(self._ranking, (score, member.trial.number, member.trial.id))
 
     def quantiles(self) -> tuple[list[Member], list[Member]]:
-        """Return the worst and the best, each worst first; both empty if fewer than two have a score."""
+        """Return the worst and the best members, each worst first; both are empty if fewer than two have a score."""
         num = len(self._ranking)
         if num <= 1:
             return [], []
@@ -73,7 +76,7 @@ class Population:
 
     @property
     def furthest(self) -> float:
-        """Return the largest `trained_to` of all trials, finished ones included."""
+        """Return the largest `trained_to` among all trials, including finished ones."""
         return max([*(member.trained_to for member in self.members.values()), *self._left.values()], default=0)
 
     def _members_at(self, first: int, last: int) -> list[Member]:

@@ -1,4 +1,4 @@
-"""Replay, in one trial, of a schedule of configurations that population based training found."""
+"""Replay, in a single trial, of a schedule of configurations found by population based training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME = "training_iteration"
 
 
 class PopulationBasedTrainingReplay(FIFO):
-    """Train one trial with the configurations of another trial, changed at the same iterations.
+    """Scheduler that trains one trial with the configurations of another, changed at the same iterations.
 
     The trial saves, and continues from there with the next configuration.
 
@@ -61,7 +61,7 @@ class PopulationBasedTrainingReplay(FIFO):
         self._replayed = ""
 
     def settings(self) -> Mapping[str, object]:
-        """Return the schedule's content, so that the file is not needed again."""
+        """Return the content of the schedule, so that the file is not needed again."""
         changes = [[step, new] for step, new in self.changes]
         return {"type": type(self).__name__, "config": self.config, "changes": changes}
 
@@ -103,7 +103,7 @@ class PopulationBasedTrainingReplay(FIFO):
         return NOOP
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Return the number of reports up to the next change."""
+        """Return the number of reports until the next change."""
         if self._next == len(self.changes):
             return ENDLESS
         return min(max(self.changes[self._next][0] - trial.iteration, 1), ENDLESS)

@@ -1,4 +1,4 @@
-"""`TuneBOHB`, at Ray Tune's import path."""
+"""`TuneBOHB`, under Ray Tune's import path."""
 
 from typing import TYPE_CHECKING
 

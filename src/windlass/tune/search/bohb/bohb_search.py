@@ -16,7 +16,7 @@ _TAKEN = ("min_points_in_model", "top_n_percent", "num_samples", "random_fractio
 
 
 class TuneBOHB(BOHB):
-    """BOHB with Ray Tune's arguments; neither HpBandSter nor ConfigSpace is needed."""
+    """BOHB search with Ray Tune's arguments, which needs neither HpBandSter nor ConfigSpace."""
 
     name = "TuneBOHB"
 
@@ -65,7 +65,7 @@ class TuneBOHB(BOHB):
         self.mode = mode
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         super().open(
             space={**space, **read_space(self.own_space or {})},
             objectives=objectives,
@@ -74,7 +74,7 @@ class TuneBOHB(BOHB):
         )
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         settings: dict[str, object] = {name: value for name, value in super().settings().items() if name not in _TAKEN}
         if self.own_space is not None:
             settings["space"] = describe(self.own_space)

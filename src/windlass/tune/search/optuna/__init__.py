@@ -1,4 +1,7 @@
-"""Searchers that use Optuna's samplers; Optuna is imported when a sweep starts."""
+"""Searchers that use Optuna's samplers.
+
+Optuna is imported when a sweep starts.
+"""
 
 from typing import TYPE_CHECKING
 

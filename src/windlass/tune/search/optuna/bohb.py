@@ -26,7 +26,7 @@ __all__ = ["BOHB"]
 
 
 class BOHB(OptunaSearcher):
-    """Search by a kernel density of the best configurations, with some random draws.
+    """Search with a kernel density of the best configurations, and some random samples.
 
     Source: Falkner et al. 2018, arXiv 1807.01774, section 4 and algorithm 2; the densities are those of multivariate
     TPE, as the paper's are.
@@ -63,7 +63,7 @@ class BOHB(OptunaSearcher):
         self.random_fraction = random_fraction
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         if len(objectives.metrics) > 1:
             raise BadValueError(
                 f"BOHB optimizes one metric, not {len(objectives.metrics)}: {', '.join(objectives.metrics)}",
@@ -77,7 +77,7 @@ class BOHB(OptunaSearcher):
         self._min_points = self.min_points_in_model or len(self._distributions) + 1
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Create the sampler; called only when a budget has enough results."""
+        """Create the sampler, once a budget has enough results."""
         import optuna  # lazy: loaded by `open`
 
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
@@ -93,7 +93,7 @@ class BOHB(OptunaSearcher):
         return made
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Draw from the model, or at random; the base class keeps the result as a pending point."""
+        """Sample a configuration from the model or at random; the base class keeps it as a pending point."""
         model = self._best_model()
         if model is None or draw(self.seed, "bohb", number).random() < self.random_fraction:
             config, assigned = self.space.draw(self.seed, number)
@@ -105,19 +105,22 @@ class BOHB(OptunaSearcher):
         return suggestion, self._add(suggestion)
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Record a suggestion; see `SearchAlgorithm.on_suggested`."""
         super().on_suggested(number, suggestion)
         self._params[number] = self._params_of(suggestion.config)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol; results without a budget from the scheduler are ignored."""
+        """Learn from a result; see `SearchAlgorithm.on_result`.
+
+        Results without a budget from the scheduler are ignored.
+        """
         budget = _budget(result)
         if budget is not None:
             self._drop()
             self._learn(number, budget, result)
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Learn from the end of a trial; see `SearchAlgorithm.on_complete`."""
         super().on_complete(number, result)
         if result is not None:
             budget = _budget(result)
@@ -127,7 +130,7 @@ class BOHB(OptunaSearcher):
         self._told.pop(number, None)
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol; each counts at its budget."""
+        """Learn from known points, each at its budget; see `SearchAlgorithm.add_known`."""
         super().add_known(configs, results)
         for index, (config, result) in enumerate(zip(configs, results, strict=True)):
             number = -1 - index
@@ -136,7 +139,7 @@ class BOHB(OptunaSearcher):
             del self._params[number], self._told[number]
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         return {
             **super().settings(),
             "min_points_in_model": self.min_points_in_model,
@@ -165,7 +168,7 @@ class BOHB(OptunaSearcher):
 
 
 def _budget(result: Metrics) -> float | None:
-    """Return the budget that the scheduler wrote, nested or flat; None if it wrote none."""
+    """Return the budget that the scheduler wrote to a result, nested or flat, or None if there is none."""
     nested = result.get("hyperband_info") or {}
     budget: float | None = nested.get("budget", result.get("hyperband_info/budget"))
     return budget

@@ -1,4 +1,4 @@
-"""Conversion between windlass's search spaces and the parameters of Optuna samplers.
+"""Conversion between windlass's search spaces and the parameters of Optuna's samplers.
 
 A sampler sees floats, integers counted in steps, shares of a normal distribution, and numbers of options, so every
 primitive can be searched, the quantised logarithmic ones too, and options may be any objects.
@@ -37,7 +37,7 @@ def check_searchable(node: DomainNode | Pick, who: str) -> None:
 
 
 def distribution_of(node: DomainNode | Pick) -> BaseDistribution | None:
-    """Return the distribution that the sampler draws a node from; None for a computed value."""
+    """Return the distribution from which the sampler samples a node, or None for a computed value."""
     from optuna import distributions  # lazy: costs 0.2 s
 
     if isinstance(node, Pick):
@@ -61,7 +61,7 @@ def distribution_of(node: DomainNode | Pick) -> BaseDistribution | None:
 
 
 def plain_distribution(node: DomainNode | Pick) -> BaseDistribution:
-    """Return the distribution of a domain's own values, as users write it for Optuna.
+    """Return the distribution over a domain's own values, as users write it for Optuna.
 
     Raises:
         BadValueError: there is none.
@@ -85,7 +85,7 @@ def plain_distribution(node: DomainNode | Pick) -> BaseDistribution:
 
 
 def to_value(node: DomainNode | Pick, param: Any) -> Any:
-    """Return the value, or the index of the option, of a drawn parameter."""
+    """Return the value for a sampled parameter, or the index of the chosen option."""
     if isinstance(node, Pick):
         return param
     domain = node.domain
@@ -104,7 +104,7 @@ def to_value(node: DomainNode | Pick, param: Any) -> Any:
 
 
 def to_param(node: DomainNode | Pick, value: Any) -> Any:
-    """Return the parameter of a value of the domain."""
+    """Return the parameter that corresponds to a value in the domain."""
     if isinstance(node, Pick):
         return value
     domain = node.domain

@@ -1,4 +1,4 @@
-"""Conversion of spaces with Optuna's distributions to windlass's search spaces."""
+"""Conversion of spaces that contain Optuna's distributions to windlass's search spaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Steps", "as_space"]
 
 @dataclass(frozen=True, slots=True)
 class Steps(Domain):
-    """Numbers from `low` to `high`, both included, in steps counted from `low`."""
+    """Domain of the numbers from `low` to `high`, both included, in steps counted from `low`."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Steps(Domain):
 
     @property
     def distribution(self) -> BaseDistribution:
-        """Optuna's distribution for the domain."""
+        """Optuna's distribution over the domain."""
         from optuna.distributions import FloatDistribution, IntDistribution  # lazy: loaded already
 
         if isinstance(self.low, int):
@@ -44,7 +44,7 @@ class Steps(Domain):
 
 
 def as_space(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the space with every distribution of Optuna replaced; `a/b` is a nested name."""
+    """Return the space with all of Optuna's distributions replaced; `a/b` is a nested name."""
     made: dict[str, Any] = {}
     for name, value in space.items():
         inner = made

@@ -1,4 +1,4 @@
-"""In-memory Optuna study with ask and tell; imported only when there is something to search.
+"""In-memory Optuna study with ask and tell, imported only when there is something to search.
 
 It does not use Optuna's storage, pruners or `optimize`, because the sweep's journal stores all results. An unused answer
 has no effect, and every `ask` uses a new sampler, so that answers depend only on the recorded results.
@@ -27,7 +27,7 @@ Attrs = dict[str, Any]
 
 
 class Model:
-    """Points that a sampler learns from, with values or pending, by index."""
+    """Points from which a sampler learns, by index, pending or with values."""
 
     def __init__(self, directions: Sequence[Literal["minimize", "maximize"]], *, name: str = "windlass") -> None:
         self._storage = _Memory()
@@ -41,12 +41,15 @@ class Model:
         return int(self._storage.get_n_trials(self._id))
 
     def ask(self, sampler: BaseSampler) -> Trial:
-        """Add a new pending point; suggest its parameters, then keep it or call `forget_last`."""
+        """Add a new pending point.
+
+        Suggest its parameters, then keep it or call `forget_last`.
+        """
         self._study.sampler = sampler
         return self._study.ask()
 
     def forget_last(self, study_attrs: Attrs) -> None:
-        """Drop the newest point, and restore the study's earlier attributes."""
+        """Drop the newest point, and restore the study's attributes as they were before it."""
         self._storage.forget_last(self._id)
         for key in self.study_attrs():
             if key not in study_attrs:
@@ -67,23 +70,23 @@ class Model:
         return len(self) - 1
 
     def tell(self, index: int, values: Sequence[float] | None) -> None:
-        """Set the values of a point; None or NaN marks it as failed."""
+        """Set the values of a point; None or NaN marks the point as failed."""
         is_good = values is not None and not any(map(math.isnan, values))
         self._study.tell(index, values if is_good else None, TrialState.COMPLETE if is_good else TrialState.FAIL)
 
     def trial_attrs(self, index: int) -> Attrs:
-        """Return the attributes that the sampler wrote to a point."""
+        """Return the attributes that the sampler has set on a point."""
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, index)
         return dict(self._storage.get_trial(trial_id).system_attrs)
 
     def study_attrs(self) -> Attrs:
-        """Return the attributes that the sampler wrote to the study."""
+        """Return the attributes that the sampler has set on the study."""
         return {
             key: value for key, value in self._storage.get_study_system_attrs(self._id).items() if value is not None
         }
 
     def set_study_attrs(self, attrs: Attrs) -> None:
-        """Write attributes that a sampler wrote before the sweep was restored."""
+        """Set study attributes that a sampler had set before the sweep was restored."""
         for key, value in attrs.items():
             self._storage.set_study_system_attr(self._id, key, value)
 
@@ -98,7 +101,7 @@ class _Memory(InMemoryStorage):
 
 
 def distributions_to_json(distributions: Mapping[str, BaseDistribution]) -> dict[str, str]:
-    """Return Optuna's JSON form of distributions, by name."""
+    """Return distributions in Optuna's JSON form, by name."""
     return {name: optuna.distributions.distribution_to_json(found) for name, found in distributions.items()}
 
 
@@ -108,7 +111,7 @@ def distributions_from_json(data: Mapping[str, str]) -> dict[str, BaseDistributi
 
 
 def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
-    """Return the parameter that the sampler chose, or chooses now."""
+    """Return the parameter that the sampler has chosen, or chooses now."""
     if isinstance(distribution, FloatDistribution):
         low, high, step = distribution.low, distribution.high, distribution.step
         return trial.suggest_float(name, low, high, step=step, log=distribution.log)
@@ -136,7 +139,7 @@ def quiet() -> Iterator[None]:
 
 
 def reseeded(sampler: BaseSampler, seed: int) -> BaseSampler | None:
-    """Return a copy of a sampler with reseeded generators; None if it has none."""
+    """Return a copy of a sampler with its generators reseeded, or None if it has none."""
     made = copy.deepcopy(sampler)
     states = list(_generators(made, set()))
     for number, state in enumerate(states):

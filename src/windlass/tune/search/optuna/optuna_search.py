@@ -1,4 +1,4 @@
-"""`OptunaSearch` with Ray Tune's name and arguments: any Optuna sampler, also with a space of Optuna's."""
+"""`OptunaSearch` with Ray Tune's name and arguments: any Optuna sampler, optionally with a space written for Optuna."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DefineByRun = Callable[[Any], Mapping[str, Any] | None]
 
 
 class OptunaSearch(OptunaSearcher):
-    """Search with an Optuna sampler; TPE by default."""
+    """Search with an Optuna sampler, by default TPE."""
 
     name = "OptunaSearch"
 
@@ -85,7 +85,7 @@ class OptunaSearch(OptunaSearcher):
         self._known = list(zip(points, rewards or (), strict=False))
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         self._by_run: DefineByRun | None = None
         if self.own_space is not None:
             if not Space(space).is_fixed:
@@ -106,7 +106,7 @@ class OptunaSearch(OptunaSearcher):
 
     @staticmethod
     def convert_search_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, BaseDistribution]:
-        """Return Optuna's distributions of a space, by name (`a/b` for nested ones).
+        """Return Optuna's distributions for a space by name, which is `a/b` for nested values.
 
         Raises:
             BadValueError: it has a grid, or a kind that Optuna has no distribution for (`space-not-searchable`).
@@ -118,7 +118,7 @@ class OptunaSearch(OptunaSearcher):
         return found
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Create the given sampler, reseeded, or TPE."""
+        """Create the given sampler with a new seed, or else TPE."""
         import optuna  # lazy: loaded by `open`
 
         if self.given_sampler is None:
@@ -126,7 +126,7 @@ class OptunaSearch(OptunaSearcher):
         return self._lib.reseeded(self.given_sampler, seed) or self.given_sampler
 
     def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See the base class; a function of a trial sets every value itself."""
+        """Return the configuration for a trial; a define-by-run function sets every value itself."""
         if self._by_run is None:
             return super().configure(number, trial)
         captor = _Captor(trial)
@@ -142,7 +142,10 @@ class OptunaSearch(OptunaSearcher):
         return _nested(fixed, assigned), assigned
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """See the base class; draws of a function of a trial are recorded, because they are stored nowhere else."""
+        """Request a point from the model.
+
+        The samples of a define-by-run function are recorded, because they are stored nowhere else.
+        """
         if self._by_run is None:
             return super().ask(number)
         before = self._model.study_attrs()
@@ -160,7 +163,10 @@ class OptunaSearch(OptunaSearcher):
         return suggestion, self._add(suggestion)
 
     def settings(self) -> dict[str, object]:
-        """See the protocol; Optuna objects are stored only by name, and must be passed again to restore a sweep."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`.
+
+        Optuna objects are stored only by name, and must be passed again to restore a sweep.
+        """
         settings = dict(super().settings())
         given = {"metric": self.metric, "mode": self.mode, "study_name": self.study_name}
         settings.update({name: value for name, value in given.items() if value is not None})
@@ -204,7 +210,7 @@ class _Captor:
 
 
 def _nested(fixed: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"a/b": 1}` as `{"a": {"b": 1}}`, on top of constants."""
+    """Return `{"a/b": 1}` as `{"a": {"b": 1}}`, on top of fixed values."""
     config = dict(fixed)
     for name, value in assigned.items():
         *above, last = name.split("/")

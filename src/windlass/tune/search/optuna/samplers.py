@@ -1,4 +1,4 @@
-"""Searchers by their usual names: TPE, Gaussian process, CMA-ES, NSGA-II and NSGA-III."""
+"""Searchers under their usual names: TPE, Gaussian process, CMA-ES, NSGA-II and NSGA-III."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Named(OptunaSearcher):
     defaults: ClassVar[dict[str, Any]] = {}
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Create the sampler with the user's options and windlass's defaults."""
+        """Create the sampler with the user's options, and windlass's defaults for the others."""
         self.check_options()
         made: BaseSampler = self._kind()(seed=seed, **{**self.defaults, **self.more(), **self.options})
         return made
@@ -31,7 +31,9 @@ class _Named(OptunaSearcher):
         return getattr(library("optuna", self.name).samplers, self.sampler_class)
 
     def check_options(self) -> None:
-        """Check that the sampler has all given options; loads Optuna if there are any.
+        """Check that the sampler has all given options.
+
+        Loads Optuna if there are any.
 
         Raises:
             UsageError: an option is unknown (`searcher-option`).
@@ -49,12 +51,14 @@ class _Named(OptunaSearcher):
                 )
 
     def more(self) -> dict[str, Any]:
-        """Return options that follow from the space."""
+        """Return more options, which follow from the space."""
         return {}
 
 
 class TPE(_Named):
-    """Tree-structured Parzen estimator: a good default for up to a few hundred trials, any space, one or several metrics.
+    """Search with a tree-structured Parzen estimator.
+
+    A good default for up to a few hundred trials, with any space and one or several metrics.
 
     Options are those of Optuna's TPESampler. It is multivariate for one metric, groups parameters that occur together
     if the space has conditional ones, and takes running trials into account (`constant_liar`).
@@ -66,14 +70,16 @@ class TPE(_Named):
     sampler_class = "TPESampler"
 
     def more(self) -> dict[str, Any]:
-        """Return `group` if parameters are conditional."""
+        """Return `group` if any parameters are conditional."""
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
         may_group = has_conditions and len(self.objectives.metrics) == 1 and self.options.get("multivariate", True)
         return {"constant_liar": True, **({"group": True, "multivariate": True} if may_group else {})}
 
 
 class GP(_Named):
-    """Gaussian process with expected improvement: few and costly trials, up to about twenty parameters. Needs torch.
+    """Search with a Gaussian process and expected improvement. Needs torch.
+
+    For few and costly trials with up to about twenty parameters.
 
     Options are those of Optuna's GPSampler.
     """
@@ -83,14 +89,16 @@ class GP(_Named):
     defaults: ClassVar[dict[str, Any]] = {"warn_independent_sampling": False}
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """See the base class."""
+        """Create the sampler; raise if scipy or torch is missing."""
         library("scipy", self.name)
         library("torch", self.name, hint="pip install 'windlass[train]'")
         return super().make_sampler(seed)
 
 
 class CMAES(_Named):
-    """Covariance matrix adaptation: many trials, numbers only (choices are drawn at random), one metric.
+    """Search with covariance matrix adaptation.
+
+    For many trials, numeric parameters (choices are random) and one metric.
 
     Options are those of Optuna's CmaEsSampler. Source: Hansen 2016, arXiv 1604.00772.
     """
@@ -101,7 +109,7 @@ class CMAES(_Named):
     is_recalled = True
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """See the base class."""
+        """Create the sampler; raise if cmaes is missing or there are several metrics."""
         library("cmaes", self.name)
         if len(self.objectives.metrics) > 1:
             raise BadValueError(
@@ -113,7 +121,7 @@ class CMAES(_Named):
 
 
 class NSGA2(_Named):
-    """Genetic search for one or several metrics with many trials.
+    """Genetic search for many trials with one or several metrics.
 
     Options are those of Optuna's NSGAIISampler. Source: Deb et al. 2002.
     """
@@ -123,7 +131,7 @@ class NSGA2(_Named):
 
 
 class NSGA3(_Named):
-    """Genetic search for four and more metrics, spread over reference points.
+    """Genetic search for four or more metrics, spread over reference points.
 
     Options are those of Optuna's NSGAIIISampler. Source: Deb and Jain 2014.
     """

@@ -29,7 +29,7 @@ __all__ = ["OptunaSearcher"]
 
 @dataclass(frozen=True, slots=True)
 class _AskedAhead:
-    """Suggestion that has not been used yet."""
+    """Suggestion made in advance that has not been used yet."""
 
     number: int
     suggestion: Suggestion
@@ -38,7 +38,9 @@ class _AskedAhead:
 
 
 class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
-    """Searcher that gets configurations from a sampler and passes it their results; subclasses choose the sampler.
+    """Searcher that gets configurations from a sampler and tells it their results.
+
+    Subclasses choose the sampler.
 
     Attributes:
         fixed: parameters that are not searched, by name, and their values; the model still learns from all.
@@ -68,7 +70,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     # ------------------------------------------------------------------------------------------------- asking
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """Start the search; see `SearchAlgorithm.open`."""
         from windlass.tune.search.registry import own_objectives  # lazy: the registry is above
 
         objectives = objectives if objectives.metrics else own_objectives(self) or objectives
@@ -105,7 +107,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         self.sampler(0)
 
     def sampler(self, number: int) -> BaseSampler:
-        """Create a new sampler for a trial's `ask`.
+        """Create a new sampler for one trial's call of `ask`.
 
         Raises:
             UsageError: the sampler does not have one of the options.
@@ -130,7 +132,10 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; a text id means use without a sweep."""
+        """Return the next configuration; see `SearchAlgorithm.suggest`.
+
+        A string id means that there is no sweep.
+        """
         if isinstance(number, str):
             return self.suggest_standalone(number)
         for asked in self._ahead:
@@ -153,7 +158,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return suggestion
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Request a point from the model, which keeps it as its last point, as in a restored sweep."""
+        """Request a point from the model, which keeps it as its last one, as in a restored sweep."""
         before = self._model.study_attrs()
         trial = self._model.ask(self.sampler(number))
         config, assigned = self.configure(number, trial)
@@ -170,7 +175,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return Suggestion(config=config, assigned=assigned, note=None if self.is_recalled else note or None), index
 
     def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the configuration of a trial of the sampler."""
+        """Return the configuration for a trial of the sampler."""
 
         def draw(node: DomainNode | Pick) -> Any:
             distribution = self._distributions.get(node.key)
@@ -183,7 +188,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     # ----------------------------------------------------------------------------------------------- telling
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """See the protocol."""
+        """Record a suggestion; see `SearchAlgorithm.on_suggested`."""
         super().on_suggested(number, suggestion)
         if (
             self._ahead
@@ -203,13 +208,13 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         self._indexes[number] = self._add(suggestion)
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """See the protocol."""
+        """Learn from the end of a trial; see `SearchAlgorithm.on_complete`."""
         super().on_complete(number, result)
         self._drop()
         self._model.tell(self._indexes.pop(number), None if result is None else self._values(result))
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol.
+        """Learn from known points; see `SearchAlgorithm.add_known`.
 
         Raises:
             UsageError: a point is not in the space.
@@ -225,7 +230,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             self._model.tell(self._add(Suggestion(config=config)), self._values(result))
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol."""
+        """Return the arguments as JSON; see `SearchAlgorithm.settings`."""
         settings = {**super().settings(), **self.options}
         if self.own_seed is not None:
             settings["seed"] = self.own_seed
@@ -240,7 +245,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             self._model.forget_last(self._ahead.pop().study_attrs)
 
     def _add(self, suggestion: Suggestion) -> int:
-        """Add a waiting point to the model; one that is not in the space has no parameters."""
+        """Add a pending point to the model; a point outside the space has no parameters."""
         note = suggestion.note or {}
         params = self._params_of(suggestion.config)
         self._model.set_study_attrs(note.get("study", {}))
