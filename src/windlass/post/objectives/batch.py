@@ -37,7 +37,8 @@ class TokenRows:
         sequences_BT: int32 index of the sequence that the *label* of each position belongs to, counted within this
             microbatch from 0; -1: none.
         num_sequences: number of sequences, S.
-        weights: float32 (B, T) per loss component, aligned with labels; 0 where the component does not count a label.
+        weights: float32 (B, T) by name, aligned with labels; 0 where a label does not count. Each objective states the
+            names that it reads.
         streams: float32 (B, T) by name, aligned with labels; anything where no component counts the label.
         pairs_P2: int32 (chosen, rejected) sequences, for preference and reward objectives.
         margins_P: float32 margin of each pair, for reward objectives; None: 0.
@@ -125,11 +126,13 @@ class Scores:
     Attributes:
         logp_BT: float32 (float64 in tests) log-probability of each label; 0 where the label is IGNORE.
         entropy_BT: entropy of each position's distribution in nats, with gradient; None unless the objective wants it.
+        log_squares_BT: log of the sum of squared probabilities, without gradient; None unless the objective wants it.
         values_BT: output of the scalar head at each position; None unless the objective wants it.
     """
 
     logp_BT: Tensor | None = None
     entropy_BT: Tensor | None = None
+    log_squares_BT: Tensor | None = None
     values_BT: Tensor | None = None
 
 
@@ -157,7 +160,11 @@ class Objective(Protocol):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Names of the loss components; never empty. Each may be a key of `TokenRows.weights`."""
+        """Names of the loss components; never empty."""
+
+    @property
+    def weights(self) -> frozenset[str]:
+        """Keys that `TokenRows.weights` must hold."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -166,6 +173,10 @@ class Objective(Protocol):
     @property
     def wants_entropy(self) -> bool:
         """Whether `Scores.entropy_BT` is read."""
+
+    @property
+    def wants_log_squares(self) -> bool:
+        """Whether `Scores.log_squares_BT` is read."""
 
     @property
     def wants_values(self) -> bool:

@@ -5,7 +5,7 @@ Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windlass.train.model.config import ModelConfig, RopeConfig
     from windlass.train.model.masks import Mask
 
-__all__ = ["Block", "Decoder", "LossSums"]
+__all__ = ["Block", "Decoder", "HeadFunction", "LossSums"]
 
 
 class LossSums(NamedTuple):
@@ -39,6 +39,24 @@ class LossSums(NamedTuple):
     loss: Tensor
     z_loss: Tensor
     aux: Tensor
+
+
+class HeadFunction(Protocol):
+    """A function of the last hidden states and the head, computed inside `Decoder.forward`, where the head is whole.
+
+    Returns named tensors (FSDP finds tensors in tuples, not in dataclasses).
+    """
+
+    def __call__(
+        self,
+        hidden_BTD: Tensor,
+        head_weight_VD: Tensor,
+        labels_BT: Tensor,
+        *,
+        soft_cap: float | None,
+        aux: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        """Compute from hidden states after the last norm; `aux` is the experts' losses, a mean over tokens."""
 
 
 class Block(nn.Module):
@@ -104,18 +122,18 @@ class Decoder(nn.Module):
         *,
         labels_BT: Tensor | None = None,
         cache: KVCache | None = None,
-        loss: LossConfig | None = None,
+        loss: LossConfig | HeadFunction | None = None,
         positions_T: Tensor | None = None,
         num_logits: int | None = None,
-    ) -> Tensor | LossSums:
-        """Return logits (B, T, V) or, with labels, the sums of losses.
+    ) -> Tensor | LossSums | tuple[Tensor | None, ...]:
+        """Return logits (B, T, V) or, with labels, the sums of losses or what `loss` computes.
 
         Args:
             tokens_BT: int64 ids; on a later pipeline stage the residual stream (B, T, D).
             documents_BT: tokens see only tokens of the same document; None: all previous ones.
             labels_BT: the token after each token, or IGNORE if it is excluded from the loss.
             cache: keys and values of the previous tokens; extended.
-            loss: settings of the loss, with labels.
+            loss: settings of the loss, with labels; or a function to compute in its place.
             positions_T: positions of the tokens, if they are not 0, 1, ... (after the cache).
             num_logits: return logits of only this many last tokens.
         """
@@ -134,7 +152,11 @@ class Decoder(nn.Module):
         if self.norm is None:
             return x_BTD
         x_BTD = self.norm(x_BTD if num_logits is None else x_BTD[:, -num_logits:])
-        return self._logits(x_BTD) if labels_BT is None else self._losses(x_BTD, labels_BT, aux, loss)
+        if labels_BT is None:
+            return self._logits(x_BTD)
+        if loss is None or isinstance(loss, LossConfig):
+            return self._losses(x_BTD, labels_BT, aux, loss)
+        return loss(x_BTD, self.head_weight, labels_BT, soft_cap=self.config.logit_soft_cap, aux=aux)
 
     @property
     def head_weight(self) -> Tensor:

@@ -17,7 +17,7 @@ from windlass.train.batch import IGNORE
 if TYPE_CHECKING:
     from windlass.train.optim.config import LossConfig
 
-__all__ = ["language_loss", "logits_loss"]
+__all__ = ["chunk_rows", "language_loss", "logits_loss"]
 
 CPU_CHUNK_LOGITS = 2**19
 """Logits of a chunk on a CPU: 2 MiB in float32, so that they stay in its cache (benches/bench_train_loss.py)."""
@@ -51,7 +51,7 @@ def language_loss(
         return vocabulary_loss(hidden_BTD, head_weight_VD, labels_BT, z_loss=loss.z_loss, soft_cap=soft_cap)
     hidden_ND, labels_N = hidden_BTD.flatten(0, -2), labels_BT.flatten()
     if is_chunked(hidden_ND, head_weight_VD, loss.kind):
-        rows = _chunk_rows(hidden_ND, head_weight_VD.shape[0])
+        rows = chunk_rows(hidden_ND, head_weight_VD.shape[0])
         with_grad = torch.is_grad_enabled()
         pair: tuple[Tensor, Tensor] = _Chunked.apply(
             hidden_ND, head_weight_VD, labels_N, loss.z_loss, soft_cap, rows, with_grad
@@ -95,7 +95,8 @@ def logits_loss(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> tuple[Ten
     return loss, z_loss * torch.where(labels_N != IGNORE, squares_N, 0.0).sum(dtype=torch.float64)
 
 
-def _chunk_rows(hidden_ND: Tensor, vocabulary: int) -> int:
+def chunk_rows(hidden_ND: Tensor, vocabulary: int) -> int:
+    """Return the positions of a chunk, for a device and a size of the vocabulary."""
     most = CPU_CHUNK_LOGITS if hidden_ND.device.type == "cpu" else GPU_CHUNK_LOGITS
     return max(MIN_CHUNK, most // vocabulary)
 
