@@ -183,7 +183,7 @@ def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
     """Hold an exclusive lock on `path`, which is created if missing; the lock is released if the process dies.
 
     Args:
-        timeout_s: time limit for waiting for another holder; None: no limit.
+        timeout_s: time limit for waiting for another holder; None if there is no limit.
 
     Raises:
         WaitTimeoutError: another process still held it after that time.

@@ -67,7 +67,7 @@ def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
 
     Args:
         link: number of the newest link that began, over all jobs of the task since its budgets were reset.
-        num_links: maximum number of links; 0: no limit.
+        num_links: maximum number of links; 0 if there is no limit.
     """
     if not num_links or link < num_links:
         return None

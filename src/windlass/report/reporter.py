@@ -193,7 +193,7 @@ def finish(code: int = 0, cause: str = "", message: str = "") -> None:
 
     Args:
         code: the exit code it would have (0 succeeded, 75 stopped and can resume, 93 do not restart).
-        cause: one of `windlass.record.causes.Cause`; empty: derived from the code.
+        cause: one of `windlass.record.causes.Cause`; if empty, it is derived from the code.
         message: one line for the user; secrets in it are redacted.
 
     Raises:

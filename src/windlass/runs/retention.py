@@ -61,7 +61,7 @@ def held_checkpoints(run: RunFolder, task: str) -> list[CheckpointFiles]:
 
 
 def pattern_of(run: RunFolder, task: str) -> str:
-    """Return the pattern in the plan for a task's checkpoint files; empty: only checkpoints with a manifest count."""
+    """Return the pattern in the plan for a task's checkpoint files; if empty, only checkpoints with a manifest count."""
     tasks = run.plan().get("tasks")
     for each in tasks if isinstance(tasks, list) else ():
         if isinstance(each, dict) and each.get("name") == task:
@@ -139,8 +139,8 @@ def removed(run: RunFolder) -> dict[str, str]:
 def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder, str], str]:
     """Return a function that finds another run that reads a run's files.
 
-    It takes a run and a path in its folder (`out`, `checkpoints/train`; empty: all), and returns the id of a run whose
-    data come from there (`run:` or `file:` sources), or an empty string.
+    It takes a run and a path in its folder (`out`, `checkpoints/train`; empty for all), and returns the id of a run whose
+    data comes from there (`run:` or `file:` sources), or an empty string.
 
     Args:
         besides: runs that do not count, since they are removed too.

@@ -62,7 +62,7 @@ class Fencing:
     """Fencing of attempts on several machines: the heartbeat's interval, and time limits without one, in seconds.
 
     Attributes:
-        renew_s: interval of heartbeats; 0: none, since all processes are on one machine.
+        renew_s: interval of heartbeats; 0 if there are none, since all processes are on one machine.
         stop_s: after this long without a heartbeat the ranks are stopped; the next heartbeat resumes them.
         kill_s: after this long without a heartbeat the ranks are killed.
         quiet_s: a successor starts after it has seen no change for this long.
@@ -76,7 +76,7 @@ class Fencing:
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """Chain of jobs that run a task; it continues without a client.
+    """Chain of jobs that run a task; the chain continues without a client.
 
     A scheduler's job is a chain of links: the client submits link 1, and each link queues the next ones.
 
@@ -86,7 +86,7 @@ class ChainConfig:
         submit: command that queues a link; `${link}` in it is the link's number.
         mark: mark of this job in a scheduler's listing, `<mark>.<link>`; not secret.
         bin: folder of the scheduler's programs, if they are not on the PATH.
-        num_links: maximum number of links over all jobs of the task since its budgets were reset; 0: no limit.
+        num_links: maximum number of links over all jobs of the task since its budgets were reset; 0 for no limit.
         can_submit: whether a compute node may queue links; otherwise the client queued all of them.
     """
 
@@ -112,9 +112,9 @@ class ContainerConfig:
         network: `host`, or `private`: a network of the job, in which replicas find each other by name.
         folders: folders mounted read-only at the same path.
         writable: folders mounted writable at the same path; created if missing.
-        cwd: working folder of the command inside; empty: the image's default.
-        shared_memory_bytes: size of /dev/shm; 0: half of the machine's memory, or the task's memory.
-        cpus: CPUs of a replica; 0: no limit.
+        cwd: working folder of the command inside; empty means the image's default.
+        shared_memory_bytes: size of /dev/shm; 0 means half of the machine's memory, or the task's memory.
+        cpus: CPUs of a replica; 0 if there is no limit.
         gpus: number of GPUs of a replica; the lease has their ids.
     """
 
@@ -133,7 +133,7 @@ class ContainerConfig:
 
 @dataclass(frozen=True)
 class QueueRequest:
-    """What to request from a scheduler: one link of a job at one site; 0 and empty: not set.
+    """Request to a scheduler: one link of a job at one site; fields that do not apply are 0 or empty.
 
     Attributes:
         name: name of the job, unique per run, task and number of the job; links use it to wait for each other.
@@ -183,10 +183,10 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class BeakerRequest:
-    """What to request from Beaker, in addition to the fields of every job; empty: not set.
+    """Request to Beaker, in addition to the fields of every job; fields that do not apply are empty.
 
     Attributes:
-        workspace: full name of the experiment's workspace; empty: not a Beaker job.
+        workspace: full name of the experiment's workspace; empty if this is not a Beaker job.
         image: `beaker:NAME` or `docker:REFERENCE`.
         clusters: full names of the clusters to choose from.
         datasets: entries of the task's `datasets` in Beaker's format: mounts of Weka buckets, host paths, ...
@@ -229,24 +229,24 @@ class JobDocument:
         after: tasks that must have succeeded before this one starts.
         per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None:
             no limit.
-        time_s: total running time of all attempts of the task, without the time between them; None: no limit.
-        memory_bytes: limit per replica, enforced by the supervisor; 0: none.
+        time_s: total running time of all attempts of the task, without the time between them; None for no limit.
+        memory_bytes: limit per replica, enforced by the supervisor; 0 if there is none.
         delivery: file with the secret values, outside the run's folder; empty if there are none.
-        host_address: address on which replicas listen; empty: each uses the address of its machine.
-        interface: network interface of that address, or the beginning of its name; empty: that of the host name.
+        host_address: address on which replicas listen; if empty, each uses the address of its machine.
+        interface: network interface of that address, or the beginning of its name; if empty, the host name's address is used.
         inherit: additional variables that user code inherits from the job, `NAME` or `PREFIX*`.
         unset: variables of the job that user code does not inherit.
-        num_heads: the first `num_heads` replicas run the task, the rest serve them and end with them; 0: all run it.
+        num_heads: the first `num_heads` replicas run the task, the rest serve them and end with them; if 0, all run it.
         notice_s: time between the scheduler's notice and its kill.
         queue: request for each link; its name is empty without a scheduler.
         preflight: checks of each node before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
         straggler: ratio to the step time of the other replicas from which a replica is reported.
-        environment: file that exists once the task's environment is built; empty: nothing to wait for.
+        environment: file that exists once the task's environment is built; empty if there is nothing to wait for.
         build_lock: file that is locked while that environment is built.
         stage: folder on each node's own disk for a copy of the environment, made before anything starts.
         container: container of the user's processes; without an image they run on the machine itself.
         beaker: request to Beaker, which runs the job's containers itself.
-        builds: name of the data that the task prepares; empty: a user's task.
+        builds: name of the data that the task prepares; empty for a user's task.
     """
 
     run: str

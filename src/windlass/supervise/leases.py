@@ -83,7 +83,7 @@ def acquire(
 
 
 def release(lease: Lease, job_folder: Path) -> None:
-    """Release all resources of a job; idempotent."""
+    """Release all resources that a job holds; idempotent."""
     folder = Path(lease.folder)
     with lock(folder / "machine.lock"):
         entries = [entry for entry in _living(_load(folder)) if entry["job"] != str(job_folder)]

@@ -34,12 +34,12 @@ def become_subreaper() -> bool:
 
 
 def die_with_parent(number: int) -> bool:
-    """Request that the kernel sends this signal when the parent process dies; return False if unsupported."""
+    """Ask the kernel to send this signal when the parent process dies; return False if unsupported."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def set_process_name(name: str) -> bool:
-    """Set the process name, at most 15 characters; children inherit it until exec."""
+    """Set this process's name, at most 15 characters; children inherit it until exec."""
     text = ctypes.create_string_buffer(name.encode())
     return _prctl(_PR_SET_NAME, ctypes.addressof(text))
 
@@ -111,7 +111,7 @@ def _splice(pipe: int, file: int, count: int, offset: int) -> int:
 
 
 def enlarge_pipe(pipe: int, num_bytes: int) -> int:
-    """Request a larger pipe, which the kernel may refuse; return the pipe's capacity (0: unknown)."""
+    """Request a larger pipe, which the kernel may refuse; return the pipe's capacity (0 if unknown)."""
     try:
         return fcntl.fcntl(pipe, _F_SETPIPE_SZ, num_bytes)
     except OSError:

@@ -24,14 +24,14 @@ __all__ = ["Disk", "LeaderEnd", "Network", "Ports", "Processes", "ReplicaEnd", "
 
 
 class UserCode(Protocol):
-    """User's process of one replica in one attempt, including everything that it starts."""
+    """User's process in one attempt of one replica, with everything that it starts."""
 
     @property
     def is_blocked(self) -> bool:
         """Return whether the log cannot be written because the disk is full."""
 
     def open_gate(self) -> str:
-        """Let the process execute; return why it could not, or ""."""
+        """Let the process execute its command; return why it could not, or ""."""
 
     def has_exited(self) -> bool:
         """Return whether the root process has ended."""
@@ -46,16 +46,18 @@ class UserCode(Protocol):
         """Kill the process and everything that it started, except `keep`; return the pids of those still alive."""
 
     def pump(self) -> bool:
-        """Move its output to the log; return False while the disk is full."""
+        """Move the output to the log; return False while the disk is full."""
 
     def trouble(self, now: float, keep: Callable[[], set[int]]) -> End | None:
-        """Return how it ends if it must end now: too much memory, or a disk that stays full. `keep` as in `kill`."""
+        """Return how the process ends if it must end now: too much memory, or a disk that stays full. `keep` as in
+        `kill`.
+        """
 
     def stopped_by_signal(self) -> bool:
         """Return whether the root process is stopped (SIGSTOP)."""
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Classify how it ended; all of its processes must be gone."""
+        """Classify how the process ended; everything that it started must be gone."""
 
 
 class Processes(Protocol):
@@ -107,7 +109,7 @@ class Processes(Protocol):
         """Return the text without the job's secrets."""
 
     def watch_output(self, on_output: Callable[[], None] | None) -> None:
-        """Call `on_output` when there is output to read; None: stop watching."""
+        """Call `on_output` when there is output to read; None stops watching."""
 
     def others(self) -> set[int]:
         """Return the pids of other replicas and of the fencing agent on this machine."""

@@ -37,7 +37,7 @@ class Datasets(BeakerConnection):
         links are not kept: a link becomes the file that it points to.
 
         Args:
-            workspace: full name; empty: the account's default.
+            workspace: full name; empty means the account's default.
 
         Returns:
             The dataset's id.

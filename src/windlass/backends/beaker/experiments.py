@@ -38,7 +38,7 @@ class Experiments(BeakerConnection):
 
         Args:
             spec: sent unchanged.
-            workspace: full name; empty: the account's default.
+            workspace: full name; empty means the account's default.
             name: unique among the author's experiments; empty to generate one.
             is_mine: the name identifies the experiment, so an existing one that does the same work is reused.
 

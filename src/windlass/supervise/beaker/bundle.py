@@ -1,4 +1,4 @@
-"""Job that is submitted as a Beaker dataset: unpack the dataset, and copy the job's records to the results.
+"""Job submitted as a Beaker dataset: unpacks the dataset, and copies the job's records to the results.
 
 A bundle consists of `windlass.pyz`, `bundle.json` and the messages that a client would send over ssh, in order
 (`windlass.supervise.remote.server`). The first replica executes them; repeating one changes nothing. If the job's folder

@@ -68,7 +68,7 @@ def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int
 
 
 def _with_own_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables, with those that windlass set for the inside of a container added under their real names."""
+    """Return the variables, adding those that windlass passes into a container under a prefix."""
     names = ("WINDLASS_RUN", "WINDLASS_JOURNAL", "WINDLASS_TASK", "WINDLASS_RANK", "WINDLASS_ATTEMPT")
     inside = {name: environ[_INSIDE + name] for name in names if _INSIDE + name in environ}
     return {**inside, **environ}

@@ -45,7 +45,7 @@ env -0 > "$answers/environment"
 
 
 def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `base` after loading the recipe's modules, if it has any; blocking.
+    """Load the recipe's modules, if it has any, on top of `base`; return the resulting variables. Blocking.
 
     Raises:
         PreconditionError: `modules-failed`, before anything is built.

@@ -48,7 +48,7 @@ def beside(place: Path, suffix: str) -> Path:
 
 
 def find_ready(place: Path) -> Ready | None:
-    """Return the finished folder at `place`; None if it, or the `proof` file in its notes, does not exist."""
+    """Return the finished folder at `place`; None if it is missing, or the `proof` file in its notes is."""
     try:
         notes = read_json(place / READY)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -99,7 +99,7 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
 
 
 def remove_built(place: Path, used_at: float) -> bool:
-    """Remove a finished folder and the files beside it except the lock; False if it was used after `used_at`.
+    """Remove a finished folder and the files beside it, except the lock; return False if it was used after `used_at`.
 
     Blocks while another process builds it; idempotent.
     """

@@ -53,12 +53,12 @@ AIMING_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class PackageOverride:
-    """Package to install in a different build than the one in the lock file.
+    """Package to install from another build than the one in the lock file.
 
     Attributes:
         package: name, or `name==version`; without a version, the locked version is kept.
-        index: address of a package index, a folder of wheels, or a PyTorch index (`cu126`); empty: uv's default.
-        when_import_fails: module whose import must fail first; empty: always.
+        index: address of a package index, a folder of wheels, or a PyTorch index (`cu126`); empty means uv's default.
+        when_import_fails: the override applies only if importing this module fails; empty means always.
         is_source_build: compile it, with `build_vars` in the environment.
     """
 
@@ -110,7 +110,7 @@ class EnvironmentRecipe:
         not_installed: packages of the checkout that are not installed in the shared environment.
         unhashed: packages pinned by version outside the lock file.
         imports: modules that must be importable, if they are installed.
-        overlay_key: name of the overlay's folder; empty: no package of the checkout must be built.
+        overlay_key: name of the overlay's folder; empty if no package in the checkout must be built.
         overlay_stamp: id of the code's tree, for builds that take their version from git.
         is_staged: whether an archive for node-local disks is created too.
         is_offline: whether the build must not download anything.

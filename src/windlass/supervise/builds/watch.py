@@ -1,4 +1,4 @@
-"""Watch over an environment that a job waits for: ready, being built, failed or abandoned."""
+"""Watch on an environment that a job waits for: it is ready, being built, failed or abandoned."""
 
 from __future__ import annotations
 

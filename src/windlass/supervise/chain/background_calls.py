@@ -31,7 +31,7 @@ _READ_BYTES = 65536
 
 
 class BackgroundCalls(Protocol):
-    """Executor of calls that may take long, one at a time."""
+    """Executor of calls that may take a long time, one at a time."""
 
     @property
     def is_pending(self) -> bool:
@@ -42,7 +42,7 @@ class BackgroundCalls(Protocol):
         """Return the pids of the processes that execute the pending call."""
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
-        """Execute `work` and pass its answer to `take`, which is not called if the work was lost."""
+        """Execute `work` and pass its answer to `take`; `take` is not called if the work is lost."""
 
     def settle(self, wait_s: float) -> None:
         """Wait at most `wait_s` for the pending call, then abandon it."""

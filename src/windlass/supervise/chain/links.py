@@ -145,7 +145,7 @@ class LinkManager:
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 
     def queue_next(self, now: float) -> bool:
-        """Request the next link; return whether the request is settled. The second link is requested some seconds
+        """Request the next link; return whether the request is settled. The link after that is requested some seconds
         later.
 
         A refused request is settled too; it is repeated while the work continues.
@@ -296,7 +296,7 @@ class LinkManager:
         return cause, message
 
     def first_silent(self, attempt: int) -> int:
-        """Return the rank of an earlier attempt whose heartbeat stopped well before all others; -1: unknown.
+        """Return the rank whose heartbeat stopped well before all others in an earlier attempt; -1 if unknown.
 
         After a lost node the scheduler ends the whole job, some time after the node stopped responding.
         """
@@ -344,7 +344,7 @@ class LinkManager:
         return ""
 
     def _link_of(self, attempt: Attempt) -> int:
-        """Return the link that began an attempt; 0: unknown, as for a restarted link."""
+        """Return the link that began an attempt; 0 if unknown, as for a restarted link."""
         job = self._journal.task().jobs.get(attempt.job)
         links = job.links.items() if job is not None else ()
         return next((number for number, link in links if link.incarnation == attempt.incarnation), 0)
@@ -362,7 +362,7 @@ class LinkManager:
         self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])
 
     def is_job_over(self, now: float) -> bool:
-        """Return whether the scheduler has reported the end of this job; asked every 20 s, in the background.
+        """Return whether the scheduler has reported the end of this job; it is asked every 20 s, in the background.
 
         For a leader that would not be signalled, because the daemon that signals its processes is dead.
         """
@@ -382,7 +382,7 @@ class LinkManager:
         self._is_job_over = answer["is_over"]
 
     def explain(self, status: ReplicaStatus, now: float) -> ReplicaStatus:
-        """Add the scheduler's explanation to a notice; ask immediately, and again if the reply may be incomplete."""
+        """Add the scheduler's explanation to a notice; ask at once, and again if the reply may be incomplete."""
         if self._why is None:
             self._why = self._explain_notice()
             self._why_at = now + _WHY_EVERY_S
@@ -397,7 +397,7 @@ class LinkManager:
 
     @property
     def _is_why_open(self) -> bool:
-        """Return whether the reason for the notice is still open: unknown, or a user who may not be the cause."""
+        """Return whether the reason for the notice is still unclear: unknown, or a user who may not be the cause."""
         return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
 
     def _ask_why(self) -> Answer:
@@ -435,7 +435,7 @@ def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
     """Return the scheduler of a job's chain; None for a job that runs as one process tree.
 
     Args:
-        link: number of the link that asks; 0: unknown.
+        link: number of the link that asks; 0 if unknown.
     """
     if job.chain.scheduler == "beaker":
         from windlass.supervise.beaker.scheduler import BeakerScheduler  # lazy: as below

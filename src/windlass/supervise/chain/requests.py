@@ -72,7 +72,7 @@ class PastLinkQuery:
 
     Attributes:
         is_quiet: whether its heartbeats have stopped, so that its end is certain.
-        known: cause and message that the scheduler reported before; None: ask it.
+        known: cause and message that the scheduler reported before; None to ask it.
     """
 
     scheduler: JobScheduler

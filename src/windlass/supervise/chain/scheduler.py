@@ -25,8 +25,8 @@ class PastLink:
         job_id: the scheduler's id.
         began_at: wall time at which our code began in it.
         mark: mark of its job, see `ChainConfig.mark`.
-        name: name of its job in the queue; empty: unknown.
-        link: number of the link; 0: unknown.
+        name: name of its job in the queue; empty if unknown.
+        link: number of the link; 0 if unknown.
     """
 
     job_id: str
@@ -37,7 +37,7 @@ class PastLink:
 
 
 class SchedulerError(UnreachableError):
-    """Failed request to the scheduler, which may have executed it nevertheless; retry later."""
+    """Failed request to the scheduler, which may have carried it out nevertheless; retry later."""
 
     default_code = "scheduler-failed"
 
@@ -81,7 +81,9 @@ class JobScheduler(Protocol):
         """
 
     def is_over(self) -> bool:
-        """Return whether this start is over according to the scheduler, or unknown to it; raises SchedulerError."""
+        """Return whether this start has ended according to the scheduler, or is unknown to it; raises
+        SchedulerError.
+        """
 
     def is_end_confirmed(self, past: PastLink) -> bool:
         """Return whether every node of an ended link confirmed its end; raises SchedulerError."""

@@ -69,8 +69,8 @@ def create_arguments(
         argv: the user's command.
         env: its variables, without secrets: `docker inspect` shows them.
         folders: additional files and folders, mounted read-only.
-        secrets: file of shell lines that export the secret variables; empty: none.
-        init: program for process 1; None: the engine's default.
+        secrets: file of shell lines that export the secret variables; empty if there is none.
+        init: program for process 1; None means the engine's default.
     Source: docker-create(1), podman-create(1).
     """
     container = job.container

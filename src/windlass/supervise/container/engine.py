@@ -1,4 +1,4 @@
-"""Container engine, through its command line: list, signal and remove containers by the job's labels.
+"""Container engine, used through its command line: lists, signals and removes containers by the job's labels.
 
 Everything that windlass creates in an engine has the label `windlass.token=<token>.<rank>` (containers) or `<token>`
 (networks), and `windlass.run=<run>`. So leftovers of a killed supervisor can be found from the job.
@@ -30,7 +30,7 @@ _CREATE_TIMEOUT_S = 1800.0  # the engine downloads a missing image
 
 
 def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that configure the engine, as far as they are set, for `ContainerConfig.variables`."""
+    """Return those variables that configure the engine, for `ContainerConfig.variables`."""
     return {name: environ[name] for name in ENGINE_VARIABLES if environ.get(name)}
 
 

@@ -201,7 +201,7 @@ class _Replica:
                 _signal(first)
 
     def _first(self) -> int:
-        """Return this machine's pid of the process below the container's init; 0 if hidden."""
+        """Return the pid, on this machine, of the process below the container's init; 0 if it is not visible."""
         answer = self.engine.ask("inspect", "--type=container", "--format={{.State.Pid}}", self._id).stdout.strip()
         init = int(answer) if answer.isdigit() else 0
         if not init or identify(init) is None:

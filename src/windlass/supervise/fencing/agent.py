@@ -62,7 +62,7 @@ class FencingConfig:
 
 
 class FencingAgentProcess:
-    """Guard's handle of its fencing agent: starts it, and restarts it when it dies.
+    """Guard's handle for its fencing agent: starts it, and restarts it if it dies.
 
     The guard stays single-threaded. Only the guard and its supervisors hold the write end of the lifeline, a pipe, so
     its end of file means that all of them are dead.
@@ -110,7 +110,7 @@ class FencingAgentProcess:
 
 
 def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
-    """Close every file on the shared file system, then watch."""
+    """Close every file on the shared file system, then run the agent."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -233,7 +233,7 @@ class _ScannedProcesses:
 
 
 class FencingAgent:
-    """Process that runs a `Fencer`; `run` returns when the guard and supervisor are dead."""
+    """Fencing agent's process, which runs a `Fencer`; `run` returns when the guard and supervisor are dead."""
 
     def __init__(self, config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
         self._config, self._lifeline = config, lifeline

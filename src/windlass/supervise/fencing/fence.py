@@ -41,7 +41,7 @@ _NUM_MISSED = 3
 
 
 class Action(Enum):
-    """Action on all user processes of a replica; each may be repeated."""
+    """Action on all of a replica's user processes; it may be repeated."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -65,7 +65,7 @@ class FenceDecision:
     Attributes:
         renewed_at: time at which the write of the newest known heartbeat began, in seconds since boot.
         lost_s: total length of all silences that are over.
-        killed_at: time at which user processes were last killed, on the same clock; 0: never.
+        killed_at: time at which user processes were last killed, on the same clock; 0 means never.
         killed_as: state of the replica at that time.
         killed_after_s: how long the file system had been unavailable at that time.
     """
@@ -101,7 +101,7 @@ class FenceDecision:
 
 
 class FencingAgentCore:
-    """Core of the fencing agent of one replica.
+    """Core of one replica's fencing agent: all decisions, without input or output.
 
     While the whole replica is suspended, by its scheduler or with its machine, no heartbeat can arrive; that time counts
     for stopping, but not for killing.
@@ -192,7 +192,7 @@ def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, byte
 
 
 class HeartbeatWatch:
-    """Watch over heartbeats: detects when all other starts of the job have been silent for long enough.
+    """Watch on heartbeats: detects when all other starts of the job have been silent for long enough.
 
     A start that never wrote a heartbeat also counts as silent after `quiet_s`. The caller checks whether the end of the
     attempt is recorded and waiting is unnecessary.

@@ -87,7 +87,7 @@ class GuardContext:
         return {self.shared_memory.agent()} - {0} if self.shared_memory is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
-        """Return exit codes (negative: signal) of processes reaped by the guard or an earlier supervisor."""
+        """Return the exit codes (negative for signals) of processes reaped by the guard or an earlier supervisor."""
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]
         return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
@@ -137,7 +137,7 @@ def guard(
 
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
-        config: settings of the fencing agent; None: the attempt is not fenced.
+        config: settings of the fencing agent; None if the attempt is not fenced.
     """
     if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
         return 0
@@ -226,7 +226,7 @@ class ForwardedSignals:
         self._received: list[int] = []
 
     def forward_to(self, pid: int) -> None:
-        """Forward signals to this process from now on; 0: keep them for the next one."""
+        """Forward signals to this process from now on; with 0, keep them for the next one."""
         self._supervisor = pid
         for number in list(self._received):
             self._forward(number)

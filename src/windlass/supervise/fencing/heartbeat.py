@@ -20,7 +20,7 @@ _FRESH_AFTER_TURNS = 3
 
 
 def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
-    """Decode the turns: for each, its start time and whether another start of the job took over."""
+    """Decode heartbeats: for each, its start time, and whether another start of the job had taken over."""
     whole = raw[: len(raw) - len(raw) % _BEAT.size]
     return [(began, bool(flag)) for began, flag in _BEAT.iter_unpack(whole)]
 
@@ -64,7 +64,7 @@ class Heartbeat:
 
 
 class HeartbeatProcess:
-    """Process that writes a replica's heartbeat, checks claims, and reports each completed turn to the agent.
+    """Process that writes a replica's heartbeat, checks claims, and reports each success to the agent.
 
     Args:
         job_folder: folder of the claims; heartbeats are in the folder of this start of the job.

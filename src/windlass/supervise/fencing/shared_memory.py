@@ -18,7 +18,7 @@ _AGENT_AT = 264
 
 
 def since_boot() -> float:
-    """Return the seconds since boot, including suspensions, like the start times of processes."""
+    """Return the seconds since boot, including suspensions, on the clock of processes' start times."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

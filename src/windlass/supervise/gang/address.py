@@ -17,7 +17,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def free_port(address: str) -> int:
-    """Return an unused port of this machine."""
+    """Return an unused port on this machine."""
     with socket.create_server((address, 0)) as server:
         return int(server.getsockname()[1])
 
@@ -31,8 +31,8 @@ def own_address(interface: str = "") -> str:
     """Return the IPv4 address at which the gang reaches this machine.
 
     Args:
-        interface: name of a network interface, or its beginning (`hsn` finds `hsn0`); empty: the address of the host
-            name, or else the first one that is not loopback.
+        interface: name of a network interface, or its beginning (`hsn` finds `hsn0`); if empty, the address of the
+            host name, or else the first one that is not loopback.
 
     Raises:
         PreconditionError: no such interface, or it has no address.

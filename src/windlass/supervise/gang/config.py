@@ -15,14 +15,14 @@ class GangConfig:
     Attributes:
         per_job_s: walltime of an attempt. The next attempt in the same job gets the full time again, instead of a new
             job of a chain. A leader that takes over continues counting.
-        num_heads: the first `num_heads` replicas run the task, and the rest serve them; 0: all run it.
+        num_heads: the first `num_heads` replicas run the task, and the rest serve them; if 0, all run it.
         time_s: total running time of all attempts of the task, without the time between them.
         incarnation: start of the job by its scheduler; empty without a scheduler. Otherwise an attempt that this job
             cannot continue (walltime, a lost node) is left to the next link, and the leader waits until an attempt of
             an earlier start is certainly over.
         link: number of this link.
-        max_links: maximum number of links; 0: the client queues the next job.
-        ends_at: wall time at which the scheduler ends this link; 0: `per_job_s` counts for each attempt.
+        max_links: maximum number of links; 0 if the client queues the next job.
+        ends_at: wall time at which the scheduler ends this link; if 0, `per_job_s` applies to each attempt.
         notice_s: time between the scheduler's notice and its kill.
     """
 

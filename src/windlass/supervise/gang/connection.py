@@ -42,7 +42,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Lines:
-    """Non-blocking connection that carries JSON lines."""
+    """Non-blocking connection for JSON lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -188,8 +188,8 @@ class LeaderServer:
         self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
-        """Drop unverified connections at random until `most` are left: this hits a flood of connections most, and a
-        dropped replica reconnects.
+        """Drop unverified connections at random until `most` are left; a dropped replica reconnects, and a flood is
+        thinned out.
         """
         while len(self._unverified) > most:
             number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)

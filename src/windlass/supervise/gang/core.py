@@ -132,7 +132,7 @@ class GangCore:
         """Record the end of an earlier start's attempt that is certainly over.
 
         Args:
-            rank: replica whose heartbeat stopped well before all others, so that its node was lost; -1: none.
+            rank: replica whose heartbeat stopped well before all others, so that its node was lost; -1 if none.
         """
         if cause is Cause.UNKNOWN and rank >= 0:
             cause = Cause.NODE_LOST
@@ -153,7 +153,7 @@ class GangCore:
         return self._go_on(now)
 
     def _follow(self, attempt: Attempt, now: float) -> list[Command]:
-        """Continue after an attempt that had already ended; in an earlier job's case, with a new attempt."""
+        """Continue after an attempt that had already ended; if an earlier job ran it, with a new attempt."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
         return self._set(now, attempt=self._journal.task().next_attempt, step=Step.WAIT)
@@ -251,7 +251,7 @@ class GangCore:
         return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
 
     def _leave_if_too_short(self, now: float) -> list[Command]:
-        """Leave the link if its scheduler will end it soon, and let the next link wait instead."""
+        """Leave the link if its scheduler will end it soon, so that the next link waits instead."""
         return self._leave_link(self._journal.task(), now) if self._deadlines.is_link_too_short(now) else []
 
     # --- the attempt -------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class GangCore:
         return []
 
     def _host(self, rank: int) -> str:
-        """Return a replica's host, even if only an earlier leader knew it; "": unknown."""
+        """Return a replica's host, even if only an earlier leader knew it; "" if unknown."""
         return self.membership.host(rank) or host_of(self._journal.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
@@ -365,7 +365,7 @@ class GangCore:
         wait_s: float = 0.0,
         end: End | None = None,
     ) -> list[Command]:
-        """Start to stop the attempt.
+        """Stop the attempt in steps: request, signal, kill.
 
         A second reason, or a repeated one without a wait, does not replace the first but shortens the wait.
         """

@@ -32,7 +32,7 @@ _JOB = re.compile(r"(.+)-([0-9]+)")
 
 @dataclass(frozen=True)
 class Leadership:
-    """Claim to lead: an epoch, its leader, and the address for the replicas.
+    """Claim to lead: the epoch, the leader, and its address for the replicas.
 
     Attributes:
         incarnation: start of the job that it belongs to; empty on one machine.
@@ -97,7 +97,7 @@ class Candidate:
         return claims.own is not None and claims.own.epoch > epoch
 
     def epoch_to_claim(self, now: float, claims: Claims) -> int:
-        """Return the epoch to claim now; 0: keep waiting for the current leader."""
+        """Return the epoch to claim now; 0 to keep waiting for the current leader."""
         if claims.is_superseded:
             return 0
         is_due = now >= self._connected_at + PATIENCE_S + _PER_RANK_S * self._rank

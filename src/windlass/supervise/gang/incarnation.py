@@ -1,4 +1,4 @@
-"""Start of a job's replicas by a scheduler, and the file that ensures that only one scheduler's job runs a link.
+"""Starts of a job's replicas by a scheduler, and the file that ensures that only one scheduler's job runs a link.
 
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
 start has a unique name, which is also the folder for the files of its guards. The first job that begins as link n writes
@@ -40,7 +40,7 @@ class Incarnation:
         link: number of the link that was started, from 1.
         job_id: the scheduler's id; empty as above.
         began_at: wall time of the start.
-        ends_at: wall time at which the scheduler ends it; 0: unknown.
+        ends_at: wall time at which the scheduler ends it; 0 if unknown.
         skew_s: difference between the clocks of this machine and of the first replica's when both began.
         mark: mark of the batch script's start; empty if the scheduler distinguishes starts.
         is_unknown_restart: whether the scheduler forgot that it had already given this job's id to a start.

@@ -104,7 +104,7 @@ class Leader:
         return self._disk.publish_claim(leadership)
 
     def start(self) -> None:
-        """Start leading; a running attempt keeps its leases."""
+        """Start to lead; a running attempt keeps its leases."""
         newest = self._journal.task().newest_attempt
         if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
             problem = self._gate.take()

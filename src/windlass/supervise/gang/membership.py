@@ -20,7 +20,7 @@ _RESPAWN_AFTER_S = 5.0
 
 
 class Membership:
-    """Which replicas of a gang are connected, missing or lost."""
+    """State of a gang's replicas: which are connected, missing or lost."""
 
     def __init__(self, num_replicas: int, now: float) -> None:
         self.num_replicas = num_replicas
@@ -59,7 +59,7 @@ class Membership:
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
 
     def miss_silent(self, now: float) -> None:
-        """Mark replicas as missing whose connection went silent without being closed, as after a power failure."""
+        """Mark replicas as missing if their connection is silent but was not closed, as after a power failure."""
         held_up_s = now - self._ticked_at
         self._ticked_at = now
         for rank, seen_at in self._seen.items():

@@ -50,7 +50,7 @@ class Phase(str, Enum):
 
 
 class Step(str, Enum):
-    """Step of an attempt, as the leader orders it."""
+    """Step of an attempt that the leader has ordered."""
 
     WAIT = "wait"
     GATHER = "gather"
@@ -76,8 +76,8 @@ class ReplicaStatus:
         attempt: the attempt that `phase` and `end` refer to.
         port: a port that was free on this replica's host when it became ready.
         notice: why the job must stop on its node (a signal to the supervisor); empty otherwise.
-        notice_cause: cause according to the scheduler; empty: unknown.
-        step_s: seconds per step, as reported by its code; 0: unknown.
+        notice_cause: cause according to the scheduler; empty if unknown.
+        step_s: seconds per step, as reported by its code; 0 if unknown.
     """
 
     rank: int
@@ -111,7 +111,7 @@ class Order:
 
     Attributes:
         checkpoint: number of the newest request to save before a stop; code handles each once.
-        deadline: wall time at which this job ends; 0: none.
+        deadline: wall time at which this job ends; 0 if there is none.
         code: exit code of the replicas when they leave.
         gpus: comma-separated ids leased for the whole gang; replica r takes the r-th share.
         hosts: comma-separated `name=address` of all replicas, by rank; empty from a leader that took over.
@@ -147,7 +147,7 @@ class Order:
 
 
 class JournalView(Protocol):
-    """What a core uses of the journal: the facts of its task, and durable appends."""
+    """Part of the journal that a core uses: the facts about its task, and durable appends."""
 
     def refresh(self) -> None:
         """Read everything appended so far, bypassing the caches of network file systems."""
@@ -185,7 +185,7 @@ class Journal(JournalView, Protocol):
 
 @dataclass(frozen=True)
 class Spawn:
-    """Fork the user's process behind a closed gate, and pass its identity to the core."""
+    """Command: fork the user's process behind a closed gate, and pass its identity to the core."""
 
     attempt: int
     address: str
@@ -193,26 +193,26 @@ class Spawn:
 
 
 class OpenGate:
-    """Let the forked process execute the user's command."""
+    """Command: let the forked process execute the user's command."""
 
     __slots__ = ()
 
 
 class SignalProcess:
-    """Send SIGTERM to the user's process."""
+    """Command: send SIGTERM to the user's process."""
 
     __slots__ = ()
 
 
 class KillTree:
-    """Send SIGKILL to everything that the user's process started, until nothing is alive."""
+    """Command: send SIGKILL to everything that the user's process started, until nothing is alive."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class WriteControl:
-    """Notify the user's code through its control file."""
+    """Command: notify the user's code through its control file."""
 
     is_stop_wanted: bool
     checkpoint: int
@@ -222,40 +222,40 @@ class WriteControl:
 
 @dataclass(frozen=True)
 class SendStatus:
-    """Send the replica's state to the leader."""
+    """Command: send the replica's status to the leader."""
 
     status: ReplicaStatus
 
 
 @dataclass(frozen=True)
 class SendOrder:
-    """Send the leader's order to every replica, this one included."""
+    """Command: send the leader's order to every replica, including this one."""
 
     order: Order
 
 
 @dataclass(frozen=True)
 class Respawn:
-    """Start the supervisor of a missing replica, if the backend can do that."""
+    """Command: start the supervisor of a missing replica, if the backend can do that."""
 
     rank: int
 
 
 class Release:
-    """Clean up at the end of the task: write the last records and release the leases."""
+    """Command: clean up at the end of the task: write the last records and release the leases."""
 
     __slots__ = ()
 
 
 class HandOver:
-    """Leave the task to the job's next link, and prepare it if the backend can."""
+    """Command: leave the task to the job's next link, and prepare that if the backend can."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Leave:
-    """Exit the supervisor with this code."""
+    """Command: exit the supervisor with this code."""
 
     code: int
 

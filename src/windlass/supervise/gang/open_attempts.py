@@ -27,7 +27,7 @@ def open_processes(task: TaskFacts, incarnation: str) -> list[tuple[int, int]]:
 
 
 def newest_open_attempt(task: TaskFacts, incarnation: str) -> int:
-    """Return the number of another start's newest attempt that may still run; 0: none."""
+    """Return the number of another start's newest attempt that may still run; 0 if there is none."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     unended = [attempt.number for attempt in others if attempt.end is None]
     return max([*unended, *(number for number, _ in open_processes(task, incarnation))], default=0)

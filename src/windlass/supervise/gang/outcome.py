@@ -74,7 +74,7 @@ def are_heads_over(ended: Mapping[int, End], num_heads: int) -> bool:
 
 
 def host_of(attempt: Attempt | None, rank: int) -> str:
-    """Return a replica's host, as reported when its process started; "": unknown."""
+    """Return a replica's host, as reported when its process started; "" if unknown."""
     replica = attempt.replicas.get(rank) if attempt is not None else None
     return replica.host if replica is not None else ""
 

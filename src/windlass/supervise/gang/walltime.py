@@ -25,7 +25,7 @@ class Deadlines:
 
     Args:
         per_job_s: walltime of the scheduler's job if `ends_at` is set, otherwise of each attempt.
-        ends_at: wall time at which the scheduler ends the job; 0: none.
+        ends_at: wall time at which the scheduler ends the job; 0 if there is none.
         time_s: total running time of all attempts.
         wall_offset: wall time minus monotonic time.
     """
@@ -53,7 +53,7 @@ class Deadlines:
             self._job_at = started_at + self._per_job_s
 
     def clear(self) -> None:
-        """Clear the deadlines: no attempt runs."""
+        """Clear the deadlines, because no attempt is running."""
         self._job_at = self._time_at = 0.0
 
     def is_time_over(self, attempts: Iterable[Attempt]) -> bool:
@@ -86,7 +86,7 @@ class Deadlines:
         return min(2.0 * longest_s + min(60.0, 0.1 * per_job_s), 0.5 * per_job_s)
 
     def wall(self) -> float:
-        """Return the first deadline as wall time, for users and their code; 0: none."""
+        """Return the first deadline as wall time, for users and their code; 0 if there is none."""
         first = min((at for at in (self._job_at, self._time_at) if at), default=0.0)
         return first + self._wall_offset if first else 0.0
 

@@ -13,7 +13,7 @@ __all__ = ["become"]
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Replace this process by a command; return an exit code only on failure."""
+    """Replace this process with a command; return an exit code only on failure."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:

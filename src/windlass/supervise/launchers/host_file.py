@@ -19,7 +19,7 @@ __all__ = ["host_lines", "mpi_main"]
 
 
 def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command on rank 0; on other ranks, wait to be ended."""
+    """Run the command on rank 0; on other ranks, wait until the supervisor ends this process."""
     wrapped = WrappedCommand.parse(arguments)
     if environ["WINDLASS_RANK"] != "0":
         log_line(f"replica {environ['WINDLASS_RANK']} serves replica 0")

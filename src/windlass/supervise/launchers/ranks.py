@@ -95,7 +95,7 @@ class _Group:
             _wait_for_a_child()
 
     def terminate(self) -> None:
-        """Send SIGTERM to the user's code."""
+        """Send SIGTERM to the processes."""
         for process in self._processes:
             if process.poll() is None:
                 for pid in targets_of(process.pid, is_shell=self._is_shell):

@@ -61,7 +61,7 @@ def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str]) -> int:
-    """Wait until every node has joined with the planned GPUs; return 0, or the exit code to use."""
+    """Wait until every node has joined with the planned GPUs; return 0, or the code to exit with."""
     began = time.monotonic()
     nodes: dict[int, list[float]] = {}
     for event in events.until(began + timeout_s):

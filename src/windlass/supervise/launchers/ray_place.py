@@ -29,7 +29,7 @@ class RayPlace:
     Attributes:
         folder: folder of Ray's sockets, logs and spilled objects, on this node's disk.
         hosts: (name, address) of all replicas by rank; empty if unknown.
-        memory_bytes: memory for this node; 0: Ray decides.
+        memory_bytes: memory for this node; if 0, Ray decides.
     """
 
     rank: int

@@ -1,1 +1,1 @@
-"""Log files, written from the pipe of the user's process."""
+"""Log files, written from the pipe that the user's process writes to."""

@@ -63,14 +63,14 @@ class LogPipe:
 
     @classmethod
     def create(cls) -> LogPipe:
-        """Create a pipe; like all descriptors in Python, its ends are closed on exec unless listed in `pass_fds`."""
+        """Create a pipe; like all of Python's descriptors, its ends are closed on exec unless listed in `pass_fds`."""
         read_fd, write_fd = os.pipe()
         enlarge_pipe(read_fd, _PIPE_BYTES)
         return cls(read_fd, create_memory_file("windlass-log"), write_fd)
 
     @classmethod
     def parse(cls, text: str) -> LogPipe:
-        """Decode the `str` form in the process that inherited the descriptors."""
+        """Decode `str`, in the process that inherited the descriptors."""
         read_fd, staging_fd, write_fd = (int(part) for part in text.split(","))
         return cls(read_fd, staging_fd, write_fd)
 
@@ -105,7 +105,7 @@ class LogPipe:
         return Cursor(log, consumed, cut, log_length, index_length, num_lines)
 
     def save_cursor(self, cursor: Cursor) -> None:
-        """Store `cursor`, also for the next incarnation."""
+        """Store `cursor`, which the next incarnation reads too."""
         raw = _CURSOR.pack(
             _MAGIC,
             cursor.log,

@@ -112,8 +112,8 @@ class LogPump:
         return PumpResult(num_bytes, self._is_eof, False, data)
 
     def drain(self, deadline: float) -> PumpResult:
-        """Pump until the output ends, or until everything printed before `deadline` is in the log, including bytes held
-        back.
+        """Pump until the output ends, or until everything printed before `deadline` is in the log, even if the redactor
+        held it back.
 
         Args:
             deadline: monotonic time; in the past: pump only the current content of the pipe.
@@ -148,7 +148,7 @@ class LogPump:
         return PumpResult(total, False, False, data)
 
     def last_lines(self, count: int) -> list[str]:
-        """Return the last `count` redacted lines, from the last 64 KiB of the log; works after a restart too."""
+        """Return the last `count` redacted lines in the last 64 KiB of the log; works after a restart too."""
         start = max(0, self._cursor.log_length - _TAIL_BYTES)
         raw = os.pread(self._log_fd, self._cursor.log_length - start, start)
         lines = raw.decode(errors="replace").splitlines()

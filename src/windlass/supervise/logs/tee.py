@@ -25,7 +25,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class LogTee:
-    """Copier for one replica's logs: new content is copied attempt by attempt, in order.
+    """Copier for one replica's logs, which copies new content attempt by attempt, in order.
 
     Args:
         logs: the run's folder of logs, `<attempt>/<task>/<rank>.log` below it.
@@ -58,7 +58,7 @@ class LogTee:
             piece = piece[written:] if isinstance(written, int) else b""
 
     def _newest(self) -> int:
-        """Return the newest attempt for which this replica has a log; 0: none."""
+        """Return the newest attempt for which this replica has a log; 0 if there is none."""
         with contextlib.suppress(FileNotFoundError):
             names = [name for name in os.listdir(str(self._logs)) if name.isdigit()]
             return max((int(name) for name in names if (self._logs / name / self._name).exists()), default=0)

@@ -23,7 +23,7 @@ _MAX_HEADER_BYTES = 1 << 20
 
 
 def frame_line(sha256: str, length: int) -> bytes:
-    """Return the first line, always `FRAME_LINE_BYTES` long, for the `length` bytes after it."""
+    """Return the first line of a frame for `length` bytes; it is always `FRAME_LINE_BYTES` long."""
     return b"%s %s %0*d\n" % (_WORD, sha256.encode(), _LENGTH_DIGITS, length)
 
 

@@ -1,4 +1,4 @@
-"""Mirror of a run, site's side: sends new content of the run's folder to a client, and appends the client's.
+"""Site's side of a mirror: sends new content of a run's folder to a client, and appends the client's.
 
 All these files only grow, and each has one writer. So an offset describes the state of a copy, and repeating a request
 changes nothing.
@@ -36,11 +36,11 @@ def whole_end(content: bytes) -> int:
 
 
 def exchange_news(source: BinaryIO) -> _Answer:
-    """Exchange new content with a client, once. The header of the request has:
+    """Exchange new content with a client once. The request's header has:
 
     `root`: the run's folder. `appends`: [path, offset] of each piece to append to a journal file of the client. `puts`:
     paths of the pieces after those, small files written whole. `own`: names of the client's journal files. `sizes`: sizes
-    of the client's copies of other files; None: it needs nothing. `logs`: whether it needs logs, except the folders
+    of the client's copies of other files; None if it needs nothing. `logs`: whether it needs logs, except the folders
     `closed`. `limit`: maximum bytes of the answer. The files of a job's links are sent with the journal.
 
     The answer: `own`: sizes of the client's files here. `deltas`: [path, offset] of each piece. `more`: whether the limit
@@ -171,7 +171,7 @@ def below(root: Path, path: str) -> Path:
 
 
 def fetch_files(source: BinaryIO) -> _Answer:
-    """Return pieces of a run's files. The header of the request has `root` and one of these:
+    """Return pieces of a run's files. The request's header has `root` and one of these:
 
     `under`: a file or folder; the answer's `entries` are [path, size, mode, mtime_ns, link] of everything in it. `pieces`:
     [path, offset, length] of each requested piece; the answer has a piece for each, shorter at a file's end.

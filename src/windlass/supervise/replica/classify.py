@@ -1,4 +1,4 @@
-"""Classification of how a process ended, from its exit code, its own report, and the state of its node."""
+"""Classification of how a process ended, based on its exit code, its own report, and the state of its node."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) -> End:
-    """Return the end of a process; `code` is negative for a signal.
+    """Classify how a process ended; `code` is negative for a signal.
 
     The code's report outranks the exit code, since launchers turn every code into 1. But a code other than 0 is never a
     success, and a process that windlass was stopping ends with the cause of the stop.

@@ -44,7 +44,7 @@ class ControlFile:
         return ""
 
     def remove(self) -> None:
-        """Remove the folder."""
+        """Remove the control file's folder."""
         import shutil  # lazy: 4 ms
 
         shutil.rmtree(str(self._path.parent), ignore_errors=True)
@@ -74,7 +74,7 @@ class ControlFile:
 
 
 def _folder(job: JobDocument, rank: int) -> Path:
-    """Return the folder for the control file: always the same for a replica, and not guessable by other users.
+    """Return the path of the control file's folder, which is fixed for a replica and cannot be guessed by other users.
 
     All users of the machine can see the name, so one replica's name must not reveal other names. After the folder was
     removed, another user may create it before the next attempt begins; then another name is used.

@@ -112,7 +112,7 @@ class ReplicaCore:
         return order.step in (Step.GATHER, Step.RUN) and order.attempt > self.attempt
 
     def on_order(self, order: Order, now: float, port: int) -> list[Command]:
-        """Follow the leader's newest order; `port` is a free port of this host if `needs_port`."""
+        """Follow the leader's newest order; `port` is a free port on this host, if `needs_port`."""
         if order.epoch < self.order.epoch:
             return []
         self.order = order
@@ -153,7 +153,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_stalled(self, end: End) -> list[Command]:
-        """Kill everything after a stall or another problem, and use `end` as the cause."""
+        """Kill everything because of a stall or another problem; `end` says which."""
         if self.phase is not Phase.STARTED or self._stall is not None:
             return []
         self._stall = end

@@ -48,7 +48,7 @@ INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
 
 
 def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `${name}` by its value for the names in `tokens`, and nothing else."""
+    """Replace `${name}` with its value for the names in `tokens`, and nothing else."""
     for name, value in tokens.items():
         text = text.replace("${" + name + "}", value)
     return text

@@ -48,7 +48,7 @@ def _records(descriptor: int) -> Iterable[bytes]:
 
 
 def killed_in(records: Iterable[bytes], processes: Iterable[ProcessId]) -> ProcessId | None:
-    """Return the first process that the log records name as killed.
+    """Return the first process that the log's records name as killed.
 
     A kill before the process began affected another process with the same pid.
     """

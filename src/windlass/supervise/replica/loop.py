@@ -39,7 +39,7 @@ class SignalQueue:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
     def take(self) -> list[int]:
-        """Return the signals since the last call, each once; SIGCHLD last.
+        """Return the signals received since the last call, each once; SIGCHLD last.
 
         A scheduler may signal the code together with its supervisor; the notice then explains the code's end.
         """

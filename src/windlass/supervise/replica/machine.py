@@ -1,4 +1,4 @@
-"""Implementation of a supervisor's ports on Linux: the processes on this machine, and the shared files of a job."""
+"""Implementation of a supervisor's interfaces on Linux: the processes on this machine, and the job's shared files."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def ports_of(
     clock: Clock,
     selector: selectors.BaseSelector,
 ) -> Ports:
-    """Return all ports of a replica on this machine, for an event loop around `selector`."""
+    """Return all of a replica's interfaces on this machine, for an event loop around `selector`."""
 
     def make_links(journal: Journal, again: Callable[[], None]) -> LinkManager | None:
         if not incarnation.name:

@@ -36,7 +36,7 @@ def _proportional_bytes(pid: int) -> int:
 
 
 class OomWatch:
-    """Detector of processes that the kernel kills for lack of memory, from its creation on.
+    """Detector of processes that the kernel kills for lack of memory after the detector was created.
 
     A control group counts the kills of its processes, whatever the kernel needed the memory for; if the group of the
     process is visible, its count decides. Otherwise, as for most containers, only two facts are known: whether any
@@ -59,7 +59,7 @@ class OomWatch:
             self._group = _group_of(str(pid)) or self._group
 
     def has_struck(self) -> bool:
-        """Return whether a kill may have happened; children must have been waited for."""
+        """Return whether such a kill may have happened; call this after waiting for the children."""
         num_own = _count(self._own)
         if num_own is not None and num_own > (self._num_own or 0):
             return True
@@ -89,7 +89,7 @@ def count_oom_kills() -> int:
 
 
 def _count(group: tuple[Path, ...]) -> int | None:
-    """Return how many processes in a control group the kernel has killed for lack of memory; None: unknown.
+    """Return how many processes in a control group the kernel has killed for lack of memory; None if unknown.
 
     Source: cgroup-v2, `memory.events`; cgroup-v1 memory, `memory.oom_control`.
     """

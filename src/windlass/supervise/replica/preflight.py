@@ -18,7 +18,7 @@ _DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a problem with this node, or "". Takes milliseconds; with NVIDIA GPUs about a second.
+    """Check this node and return a problem, or "". Takes milliseconds; with NVIDIA GPUs, about a second.
 
     Args:
         address: address at which other replicas reach this one.
@@ -34,7 +34,7 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
 
 
 def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
-    """Check the GPU count against the scheduler and NVIDIA's driver; without either, check nothing."""
+    """Compare the GPU count with the scheduler's and the NVIDIA driver's; without either, check nothing."""
     wanted, stated = job.queue.gpus_per_node, environ.get("SLURM_GPUS_ON_NODE", "")
     named = next((environ[name] for name in _DEVICES if environ.get(name)), "")
     if stated.isdecimal() or named:

@@ -64,7 +64,7 @@ def below(roots: Iterable[int], kept: set[int]) -> list[int]:
 
 
 def sweep(token_name: str, tokens: Iterable[str], keep: set[int], *, roots: Iterable[str] = ()) -> list[int]:
-    """Kill leftover processes of earlier supervisors on this machine.
+    """Kill what earlier supervisors left behind on this machine.
 
     Processes are identified by a token in their initial environment, by the session that each recorded process began (for
     those that cleared their environment), and by descent from these.

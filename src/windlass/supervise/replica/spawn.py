@@ -1,4 +1,4 @@
-"""Start of the user's process behind a gate: nothing is executed before its start is on disk."""
+"""Start of the user's process behind a gate: nothing is executed before the start is recorded on disk."""
 
 from __future__ import annotations
 

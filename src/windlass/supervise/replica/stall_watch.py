@@ -1,4 +1,4 @@
-"""Reports of a replica's code, as input for the stall detector across restarts of the supervisor."""
+"""Reports from a replica's code, as input for the stall detector across restarts of the supervisor."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # a gang checks its sh
 
 
 class CommandQueue:
-    """Queue that executes commands in order; new commands are appended to the pending ones.
+    """Queue that executes commands in order, appending new ones to those that are pending.
 
     Args:
         execute: executes one command; it may call `run`, which then returns before its commands are executed.
@@ -211,7 +211,9 @@ class Supervisor:
                 self._candidate.on_connected(now)
 
     def _can_see(self, host: str) -> bool:
-        """Return whether a host's processes are visible here; on Beaker each replica is a container."""
+        """Return whether a host's processes are visible here; on Beaker they are not, since each replica is a
+        container.
+        """
         return host == self._host and self._job.chain.scheduler != "beaker"
 
     def _claims(self) -> Claims:
@@ -373,7 +375,7 @@ class Supervisor:
             self._run_commands(self._core.on_spawned(identity, argv))
 
     def _drop_process(self) -> None:
-        """Stop reading output between attempts."""
+        """Forget the user's process and stop reading its output, between attempts."""
         self._listen_to_output(False)
         self._process = None
 

@@ -18,7 +18,7 @@ __all__ = ["UserCommand", "user_command"]
 
 @dataclass(frozen=True)
 class UserCommand:
-    """User's command in `words`; `argv` and `env` are what is executed, which differs for a container."""
+    """Command of one replica: `words` is the user's; `argv` and `env` are executed, and differ for a container."""
 
     words: list[str]
     argv: list[str]

@@ -77,7 +77,7 @@ class UserProcess:
         return self._child.process
 
     def open_gate(self) -> str:
-        """Let the process execute; return why it could not, or ""."""
+        """Let the process execute its command; return why it could not, or ""."""
         assert self._child is not None
         return self._child.open_gate()
 
@@ -182,7 +182,8 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Return whether certainly no user process is left: orphans become children of this process, and it has none.
+        """Return whether it is certain that no user process is left: orphans become this process's children, and it has
+        none.
 
         Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
@@ -292,7 +293,7 @@ class UserProcess:
 
 
 def sweep_left_overs(job: JobDocument, rank: int, context: GuardContext, roots: Iterable[str]) -> list[int]:
-    """Kill what an earlier guard and supervisor of this replica, which were killed, left on this machine.
+    """Kill what an earlier guard and supervisor of this replica left on this machine when they were killed.
 
     Args:
         roots: recorded identities of the replica's user processes.

@@ -36,7 +36,7 @@ class StallDetector:
         self._at = 0.0
 
     def on_report(self, phase: str, step: int, now: float) -> None:
-        """Record a report by the code."""
+        """Record a report from the code."""
         if self._phase:
             gap = now - self._at
             self._gaps[self._phase] = max(gap, self._gaps.get(self._phase, 0.0))

@@ -30,7 +30,7 @@ _REFUSALS = {
 
 
 def cancelled_by(states: Iterable[str]) -> int | None:
-    """Return the id of the user who cancelled a job, from accounting; None: accounting has no record of its end."""
+    """Return the id of the user who cancelled a job, from accounting; None if accounting has no record of its end."""
     ends = [state for state in states if state.startswith("CANCELLED")]
     named = [int(match.group(1)) for match in map(_BY.match, ends) if match]
     return named[-1] if named else NO_USER if ends else None
@@ -47,7 +47,7 @@ def end_of_cancelled(
     """Return how a CANCELLED job ended.
 
     Args:
-        by: user id, from accounting; None: there is no accounting.
+        by: user id, from accounting; None if there is no accounting.
         reasons: drain reasons of the job's nodes.
         has_begun: whether a supervisor ran in it.
         is_later_start: whether Slurm's record is for a later start than the one that ran.

@@ -98,12 +98,12 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """Line of squeue's output: one job, or one task of a job array.
+    """Job in squeue's output, or one task of a job array.
 
     Attributes:
         id: id as for `scancel`, `12` or `12_3`.
         start: start time; for a waiting job, the expected one. Empty: unknown.
-        mark: windlass's mark in its comment; empty: not a windlass job.
+        mark: windlass's mark in its comment; empty if it is not a windlass job.
         link: number of the link, from its comment; 0 without one.
     """
 
@@ -129,7 +129,7 @@ class SlurmJob:
 
     @property
     def was_refused(self) -> bool:
-        """Return whether the job is only Slurm's record of a rejected submission."""
+        """Return whether this is only Slurm's record of a rejected submission."""
         return self.is_over and not self.nodes and self.state == "FAILED"
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:
@@ -138,13 +138,13 @@ class SlurmJob:
 
     @property
     def started_at(self) -> float:
-        """Return the start time, in seconds since 1970; 0: unknown."""
+        """Return the start time, in seconds since 1970; 0 if unknown."""
         return time_of(self.start)
 
 
 @dataclass(frozen=True)
 class AccountedJob:
-    """Submission of a job, as recorded by accounting; a reused id has several."""
+    """Submission of a job, as accounting recorded it; an id that was reused has several."""
 
     id: str
     name: str
@@ -156,7 +156,7 @@ class AccountedJob:
 
 
 def time_of(text: str) -> float:
-    """Convert Slurm's time to seconds since 1970; 0: none. A time without a zone is in this machine's time zone."""
+    """Convert Slurm's time to seconds since 1970; 0 if there is none. Without a zone, this machine's applies."""
     from datetime import datetime  # lazy: 2 ms, and rarely needed
 
     try:
@@ -178,7 +178,7 @@ def comment_of(mark: str, link: object) -> str:
 
 
 def program_path(folder: str, name: str) -> str:
-    """Return the path of a Slurm program; with an empty folder, its name, to be found on the PATH."""
+    """Return the path of a Slurm program; if `folder` is empty, its name, to be found on the PATH."""
     return f"{folder.rstrip('/')}/{name}" if folder else name
 
 

@@ -72,10 +72,10 @@ class CheckSpec:
         nodes: number of nodes that take part.
         nonce: content of the file `nonce`, written by the login node.
         interface: network interface to use, or the beginning of its name.
-        gpus: expected GPUs per node; None: unknown.
-        cuda: newest CUDA that the driver should support; empty: unknown.
+        gpus: expected GPUs per node; None if unknown.
+        cuda: newest CUDA that the driver should support; empty if unknown.
         node_local: folder on the node's own disk.
-        python: interpreter whose torch runs an all-reduce over the nodes; empty: skipped.
+        python: interpreter whose torch runs an all-reduce over the nodes; empty if skipped.
         env: the site's variables for that; None unsets a variable.
         wait_s: time limit for connecting to the other nodes.
     """

@@ -72,7 +72,7 @@ class SlurmScheduler:
     with this job's mark, or, from accounting, with its name and a submission before its start.
 
     Args:
-        link: number of the link that asks; 0: unknown, so that only the mark is compared.
+        link: number of the link that asks; 0 if unknown, so that only the mark is compared.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class SlurmScheduler:
         return max(ours, key=lambda row: time_of(row.submitted), default=None)
 
     def _reasons(self, nodes: str) -> list[str]:
-        """Return the drain reasons of nodes."""
+        """Return why the nodes were drained."""
         if not nodes:
             return []
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E"]
@@ -344,7 +344,7 @@ def _why_completing(reason: str) -> tuple[Cause, str]:
 
 
 def _is_of(mark: str, link: int, wanted: str, wanted_link: int) -> bool:
-    """Return whether a comment's mark and link are the wanted ones; 0: any link."""
+    """Return whether a comment's mark and link are the wanted ones; 0 means any link."""
     return bool(wanted) and mark == wanted and wanted_link in (0, link)
 
 

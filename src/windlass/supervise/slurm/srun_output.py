@@ -1,4 +1,4 @@
-"""srun's messages about killed tasks of a step, from a batch job's output.
+"""Parser of srun's messages about killed tasks of a step, in a batch job's output.
 
 Slurm does not restart a task, and keeps the step alive until its other tasks end. So these messages are the earliest sign
 that all processes of a replica were killed on a live node.
@@ -42,7 +42,7 @@ class SrunOutput:
         self._path, self._begin = path, begin
 
     def killed(self) -> set[int]:
-        """Return the tasks reported as killed in the first megabyte."""
+        """Return the tasks that the first megabyte of the output reports as killed."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._begin)

@@ -27,7 +27,7 @@ _GIVE_UP_AFTER_S = 1800.0
 
 
 class StepDaemons:
-    """Slurm's daemons at the time this process, a task of a step, began; its children may also use this object.
+    """Slurm's daemons above this process, a task of a step, when it began; its children may also use this object.
 
     Args:
         environ: environment of the task.
