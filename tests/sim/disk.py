@@ -60,6 +60,7 @@ class Disk:
         self.num_appends = 0
         self.acknowledged: list[Record] = []
         self.crashes: set[tuple[str, str]] = set()
+        self._decoded: dict[tuple[str, int, bytes], tuple[list[Record], int]] = {}
         self._fate_of = fate_of
         self._on_record = on_record
         self.on_stall = on_stall
@@ -77,6 +78,15 @@ class Disk:
         self.files[name] += line
         self.version += 1
         self._on_record(record)
+
+    def read(self, name: str, offset: int) -> tuple[list[Record], int]:
+        """Return the records from an offset on and where they end; what many read is decoded once."""
+        content = bytes(self.files[name][offset:])
+        key = (name, offset, content)
+        if key not in self._decoded:
+            records, end, _ = frames.read_frames(content)
+            self._decoded[key] = (records, offset + end)
+        return self._decoded[key]
 
     def tear(self, name: str, line: bytes) -> None:
         """Append a prefix of a record, as a crash in the middle of a write leaves it."""
@@ -194,8 +204,7 @@ class Reader:
         for name in sorted(self._disk.files):
             offset = self._offsets.get(name, 0)
             if len(self._disk.files[name]) > offset:
-                records, end, _ = frames.read_frames(bytes(self._disk.files[name][offset:]))
-                self._offsets[name] = offset + end
+                records, self._offsets[name] = self._disk.read(name, offset)
                 found.extend(records)
         return found
 

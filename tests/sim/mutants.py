@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from windlass.record.frames import Record
     from windlass.supervise.gang.messages import Command, Order
 
-__all__ = ["MUTANTS", "mutated", "seeds_of"]
+__all__ = ["CAUGHT_AT", "MUTANTS", "mutated", "seeds_of"]
 
 NUM_SEEDS = 1500
 NEEDED_FAULTS = {
@@ -297,3 +297,43 @@ MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     **SITE_MUTANTS,
 }
 """Every mutant by its name; calling it gives the changes it makes."""
+
+CAUGHT_AT: Mapping[str, int] = {
+    "submit-before-journal": 5,
+    "no-attempt-check": 16,
+    "budget-never-decremented": 8,
+    "lost-terminal-record": 5,
+    "start-not-recorded": 5,
+    "success-forgotten": 5,
+    "unknown-is-gone": 67,
+    "lower-epoch-obeyed": 112,
+    "second-cause-overwrites": 23,
+    "first-cause-unnamed": 23,
+    "final-causes-retried": 5,
+    "torn-tail-kept": 24,
+    "superseded-goes-on": 568,
+    "stop-ignored": 54,
+    "early-barrier": 8,
+    "outvoted-leader-stays": 112,
+    "doomed-loop": 24,
+    "leftovers-not-swept": 424,
+    "leader-never-yields": 112,
+    "successor-does-not-wait": 28,
+    "lost-replica-forgotten": 220,
+    "superseded-start-goes-on": 13,
+    "link-file-not-checked": 13,
+    "successor-not-queued": 6,
+    "waiting-link-queues-nothing": 7,
+    "rest-not-cancelled": 1,
+    "restore-of-another-start": 2,
+    "fencing-agent-never-stops": 21,
+    "superseded-leader-stays": 75,
+    "fencing-agent-continues-superseded": 310,
+    "deadline-ignored": 107,
+    "claims-of-another-start-followed": 13,
+    "every-cancel-is-a-persons": 2069,
+    "abandoned-job-not-ended": 1149,
+    "signs-of-life-ignored": 25,
+    "leftovers-called-gone": 741,
+}
+"""The first seed that caught each mutant when last measured: tried first, so that a mutant costs one history."""

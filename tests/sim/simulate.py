@@ -111,6 +111,8 @@ class _History:
             self.chains = self.monitor.chains = ChainWatch(self.backend.slurm, self.monitor)
         self.clients = Clients(self.cluster, self.backend, self.scenario)
         self._quiet_since = -1.0
+        self._closed_at_version = (-1, False)
+        self._last_fault_at = max((time for time, _, _ in self.scenario.faults.events), default=0.0)
         self._num_wishes = len(self.scenario.wishes)
 
     def live(self) -> str:
@@ -176,18 +178,23 @@ class _History:
         self.world.at(_KEEP_EVERY_S if is_calm else self.world.uniform(1.0, 40.0), self._look_after)
 
     def _is_over(self) -> bool:
-        facts = self.monitor.facts
-        is_quiet = not self._num_wishes and self.clients.are_idle and self.backend.is_quiet
-        is_closed = is_quiet and bool(facts.tasks) and facts.state.is_terminal
-        if not is_closed or any(map(policy.has_loose_ends, facts.tasks.values())) or self.clients.has_left():
+        is_quiet = not self._num_wishes and self.clients.are_idle and self._is_closed() and self.backend.is_quiet
+        if not is_quiet or self.clients.has_left():
             self._quiet_since = -1.0
-        elif self._quiet_since < 0:
+            return False
+        if self._quiet_since < 0:
             self._quiet_since = self.world.now
-        quiet_from = max(self._quiet_since, self.monitor.last_fault_at, self._last_fault_s())
-        return self._quiet_since >= 0 and self.world.now > quiet_from + _QUIET_S
+        return self.world.now > max(self._quiet_since, self.monitor.last_fault_at, self._last_fault_at) + _QUIET_S
 
-    def _last_fault_s(self) -> float:
-        return max((time for time, _, _ in self.scenario.faults.events), default=0.0)
+    def _is_closed(self) -> bool:
+        """Whether the run is over and leaves nothing to do; found out once for each state of the journals."""
+        version = self.cluster.disk.version
+        if self._closed_at_version[0] != version:
+            facts = self.monitor.facts
+            is_closed = bool(facts.tasks) and facts.state.is_terminal
+            is_closed = is_closed and not any(map(policy.has_loose_ends, facts.tasks.values()))
+            self._closed_at_version = (version, is_closed)
+        return self._closed_at_version[1]
 
     # --- the end --------------------------------------------------------------------------------------------------
 

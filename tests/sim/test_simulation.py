@@ -5,11 +5,14 @@ A failing seed prints the command that replays it. `make soak` lives through man
 
 from __future__ import annotations
 
+import warnings
+from itertools import chain
+
 import pytest
 
 from tests.sim import MUTANTS, simulate
 from tests.sim.__main__ import main
-from tests.sim.mutants import seeds_of
+from tests.sim.mutants import CAUGHT_AT, seeds_of
 from tests.sim.scenario import draw
 from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.core.errors import UsageError
@@ -19,6 +22,9 @@ pytestmark = pytest.mark.sim
 
 NUM_SEEDS = 2000
 SEEDS_PER_TEST = 100
+CRASHING_SEEDS = (24, 280, 83, 662, 1090, 1268, 1363, 0, 9, 48, 52, 69, 73, 146, 148, 246, 716)
+"""They held a crash at every record of `KINDS` when last measured: tried before all others."""
+
 KINDS = (
     events.RUN_CREATED,
     events.JOB_INTENDED,
@@ -41,9 +47,13 @@ def test_the_shipped_policies_hold_in_every_history(first: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_every_mutant_is_caught(mutant: str) -> None:
+    """By the seed that caught it when last measured, or by any other of its seeds."""
     seeds = seeds_of(mutant)
-    caught = next((seed for seed in seeds if simulate(seed, mutant=mutant).failure), None)
+    assert CAUGHT_AT[mutant] in seeds
+    caught = next((seed for seed in (CAUGHT_AT[mutant], *seeds) if simulate(seed, mutant=mutant).failure), None)
     assert caught is not None, f"{mutant} lived through {len(seeds)} seeds"
+    if caught != CAUGHT_AT[mutant]:
+        warnings.warn(f"{mutant} is caught at seed {caught} now: change CAUGHT_AT", stacklevel=1)
 
 
 def test_there_are_twenty_mutants_at_least() -> None:
@@ -106,10 +116,9 @@ def test_an_unknown_mutant_is_refused_with_the_nearest_name() -> None:
 
 
 def test_processes_crash_before_in_and_after_every_record_that_matters() -> None:
-    faults = {seed: draw(seed).faults.appends for seed in range(NUM_SEEDS)}
-    early = [seed for seed in faults if any(number < 4 for number in faults[seed])]
     wanted = {(kind, fate) for kind in KINDS for fate in ("crash-before", "torn", "crash-after")}
-    for seed in dict.fromkeys([*early, *filter(faults.get, faults)]):
+    others = (seed for seed in range(NUM_SEEDS) if draw(seed).faults.appends)
+    for seed in chain(CRASHING_SEEDS, others):
         wanted -= set(simulate(seed).crashes)
         if not wanted:
             break
