@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.lab.archives import warm
 from windlass import Options, Run, launch, spec
 from windlass.backends import Rendered, Submission
 from windlass.config.loading import from_data
@@ -52,6 +53,7 @@ class Bench:
         self.code = code
         self.home = home
         code.mkdir()
+        warm(home)
 
     def prepare(self, data: dict[str, Any], options: Options | None = None) -> Prepared:
         """A plan of an experiment called `play`."""

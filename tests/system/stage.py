@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.lab.archives import warm
 from windlass import Options, Run, launch
 from windlass.core.errors import WindlassError
 from windlass.core.process import ProcessId, is_alive, send_signal
@@ -81,6 +82,7 @@ class Stage:
 
     def __init__(self, folder: Path, home: Home) -> None:
         self.home = home
+        warm(home)
         self.code = folder / "code"
         self.code.mkdir(parents=True, exist_ok=True)
         self.starts = folder / "starts"

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,17 @@ from windlass.train.resolve import resolve
 RECIPES = {name: resolve(name).recipe for name in SHIPPED}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_records_keep_to_the_schema(name: str) -> None:
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """Of the schema of recipes."""
     jsonschema = importlib.import_module("jsonschema")  # it has no types
     schema = json_schema(Recipe)
     jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_records_keep_to_the_schema(name: str, validator: Any) -> None:
     full = to_data(RECIPES[name], keep_defaults=True)
     assert [error.message for error in validator.iter_errors(full)] == []
     wrong = {**full, "optim": {**full["optim"], "lr": -1}}  # type: ignore[dict-item]

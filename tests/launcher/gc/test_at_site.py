@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.archives import warm
 from tests.launcher.bench import Bench
 from tests.launcher.site_fakes import Elsewhere, FolderShell, live_elsewhere
 from windlass.cli import main
@@ -178,6 +179,7 @@ class TestCheckpoints:
 def envs(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`envs` of a site whose site shell works on a folder."""
     monkeypatch.setattr(at_site, "shell_for", lambda profile: FolderShell())
+    warm(Home(home))
     return tmp_path / "shared" / "windlass" / "envs"
 
 
