@@ -179,7 +179,7 @@ def launch_lock(home: Home, run_id: str) -> Path:
 
 
 def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int) -> tuple[Backend, Rendered]:
-    """Return the backend, and the rendered request for a recorded job."""
+    """Return the backend and the rendered request for a recorded job."""
     token = run.facts().task(task).jobs[number].token
     mirror = mirror_if_remote(run, plan, home)
     backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)

@@ -1,4 +1,4 @@
-"""Stop, kill, retry and resume a run."""
+"""Stopping, killing, retrying and resuming a run."""
 
 from __future__ import annotations
 

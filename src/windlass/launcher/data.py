@@ -41,7 +41,7 @@ class Pinned:
 
 
 def data_places(home: Home) -> DataPlaces:
-    """Return the places for data in a home, with its vault for sources that need a token."""
+    """Return the folders for data in a home, with access to its vault for sources that need a token."""
 
     def find_secret(name: str) -> str:
         from windlass.secrets.lookup import open_secrets  # lazy: few sources need a token
@@ -119,7 +119,7 @@ class Data:
             yield NamedVersion(self.store.read(digest), names.get(digest, []))
 
     def show(self, ref: str) -> Version:
-        """Return a version by name or digest; a local store also accepts the start of a digest."""
+        """Return the version with a name or digest; a local store also accepts the beginning of a digest."""
         return self.store.read(self.store.resolve(ref))
 
     def pull(self, ref: str, *, url: str, name: str = "") -> Version:

@@ -44,7 +44,7 @@ class RunFiles(RunRecord, Protocol):
         """Return the run's id."""
 
     def has_plan(self) -> bool:
-        """Return whether the run's folder is complete enough to act on."""
+        """Return whether the run's folder is complete enough to act on the run."""
 
     def is_launching(self) -> bool:
         """Return whether the command that launches the run is still running."""
@@ -62,7 +62,7 @@ class RunFiles(RunRecord, Protocol):
         """Describe the records that are missing in the journal; call this only after the jobs are gone."""
 
     def open_journal(self) -> AbstractContextManager[ClientJournal]:
-        """Open this client's file in the journal; it is created with its first record."""
+        """Open this client's file in the journal; the file is created with its first record."""
 
     def lock(self) -> AbstractContextManager[object]:
         """Hold the lock of commands that act on the run; wait while another holds it."""

@@ -39,8 +39,10 @@ class Run:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> Run:
-        """Return the only run that `ref` matches: an id, an id's beginning or last four or more letters, a name, or
-        `last`. Raises NotFoundError or UsageError otherwise.
+        """Return the only run that `ref` matches. Raises NotFoundError or UsageError otherwise.
+
+        Args:
+            ref: an id, its beginning or its last four or more letters, a name, or `last`.
         """
         home = home or Home.default()
         return cls(find(home, ref), home)
@@ -88,7 +90,7 @@ class Run:
         return output_files.fetch(self.folder, self._home, task)
 
     def list_output(self, task: str) -> Manifest:
-        """Return a task's output files with sizes and digests, as recorded or as they are now.
+        """Return a task's output files, with sizes and digests as recorded or as they are now.
 
         For a run at a site only the recorded list is fetched, not the files.
 
@@ -198,7 +200,7 @@ class Run:
         follow: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[LogLine]:
-        """Return an iterator over lines that the run's processes printed.
+        """Return an iterator over the lines that the run's processes printed.
 
             for line in run.logs(follow=True):
                 print(line.task, line.rank, line.text)
@@ -307,7 +309,7 @@ class Run:
         return provenance_graph(self.folder)
 
     def check(self) -> list[Finding]:
-        """Compare every part of the run with its record; reads every byte, executes nothing."""
+        """Compare every part of the run with its record; every byte is read, and nothing is executed."""
         from windlass.launcher.verify.verify import verify  # lazy: as above
 
         return list(verify(self.folder))

@@ -92,7 +92,7 @@ def submit_all(ports: ClientPorts, jobs: Mapping[str, int], journal: ClientJourn
 
 
 def let_go(ports: ClientPorts) -> list[str]:
-    """Release held jobs whose predecessors have ended; return the names of their tasks."""
+    """Release held jobs whose upstream tasks have ended; return the names of their tasks."""
     waiting = jobs_to_let_go(ports.files.facts())
     if not waiting:
         return []
@@ -111,7 +111,7 @@ def _refuse(task: str, number: int, cause: Cause, message: str, journal: ClientJ
 
 
 def submission_of(run: RunRecord, task: str, number: int) -> Submission | None:
-    """Return the recorded submission of a job, or None."""
+    """Return a job's submission as recorded, or None."""
     job = run.facts().task(task).jobs.get(number)
     if job is None or not job.is_submitted:
         return None

@@ -50,7 +50,7 @@ class _Build:
 
 
 def source_name(name: str, source: DataSource) -> str:
-    """Return the name under which the data in `from` is pinned: an entry, `NAME.from` for a source, or empty."""
+    """Return the name under which the data in `from` is pinned: an entry, or `NAME.from` for a source; may be empty."""
     return f"{name}.from" if ":" in source.from_ else source.from_
 
 
@@ -224,7 +224,7 @@ def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> No
 
 
 def _is_refused(token: str) -> bool:
-    """Return whether `_declared` refuses this token, which it does with a better message than the scope."""
+    """Return whether `_declared` already refuses this token, with a better message than the scope's."""
     return token in _VARYING or token.startswith(("tasks.", "data."))
 
 

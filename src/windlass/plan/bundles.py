@@ -79,7 +79,7 @@ def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, diagnostics:
 
 
 def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str) -> int | None:
-    """Return the value of a number or expression, which must not be negative; None after a problem."""
+    """Evaluate a number or expression, which must not be negative; return None after a problem."""
     if isinstance(value, int):
         return value
     text = value[2:-1].strip()

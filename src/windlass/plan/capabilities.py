@@ -36,7 +36,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRule:
-    """Rule for how one backend treats one setting.
+    """Rule that says how one backend treats one setting.
 
     Attributes:
         reason: reason for the treatment; completes the message `limit.gpu_hours=8: ...`.

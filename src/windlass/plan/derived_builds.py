@@ -1,4 +1,4 @@
-"""Data builds derived from a training task, whose script can prepare its data and exit.
+"""Data builds derived from a training task whose script can prepare its data and exit.
 
 `cache-dataset-only`: the script accepts `--cache_dataset_only`, and `--dataset_local_cache_dir FOLDER` for the path of
 the cache. The launcher before the script is removed, as are flags that only affect training.
@@ -85,7 +85,7 @@ def _words_of_line(line: str) -> list[str]:
 
 
 def _without_flags(words: Sequence[str], flags: dict[str, bool | None]) -> Iterable[str]:
-    """Yield the words except these flags and their values; the value None marks a flag whose value is optional."""
+    """Yield the words without these flags and their values; `flags` says whether a value follows (None: maybe)."""
     index = 0
     while index < len(words):
         word = words[index]

@@ -12,7 +12,7 @@ __all__ = ["Diagnostics", "spec_error"]
 
 
 def spec_error(message: str, code: str, hint: str) -> SpecError:
-    """Return an error; the caller adds where the setting was written (see `Diagnostics.take`)."""
+    """Return an error to which the caller adds where the setting was written (see `Diagnostics.take`)."""
     return SpecError([Problem(message, code, None, hint)])
 
 

@@ -254,7 +254,7 @@ def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict
 
 
 def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
-    """Return the seconds between the first signal and the kill."""
+    """Return the seconds between the scheduler's first signal and its kill."""
     partition = profile.partitions.get(task.queue.partition)
     stated = partition.notice if partition is not None else None
     if is_beaker:
@@ -297,7 +297,7 @@ _BEAKER_NOTICE_S = 30.0
 
 
 def _fencing_for(stall_s: float) -> Fencing:
-    """Return fencing limits that tolerate such a stall of the file system; 180 s gives 120, 150 and 600."""
+    """Return fencing limits that tolerate a stall of the file system for `stall_s`; 180 s gives 120, 150 and 600."""
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
 

@@ -19,7 +19,7 @@ _OWN = ("WINDLASS_", "BEAKER_")
 
 
 def plan_page(plan: Plan, *, image_is: str = "") -> str:
-    """Return the page, with commands, pins and site; late tokens remain visible.
+    """Return the page of a plan, with its commands, pins and site; late tokens remain visible.
 
     Args:
         image_is: text that describes whether the image already exists.
@@ -165,7 +165,7 @@ def _jobs(task: TaskPlan) -> str:
 
 
 def _roles(task: TaskPlan) -> Iterator[tuple[str, Mapping[str, str], tuple[str, ...]]]:
-    """Yield the site's variables by role."""
+    """Yield a (label, variables to set, variables to unset) triple for each role at the site."""
     yield "of the site", task.site_env, task.site_unset
     yield "its driver", task.driver_env, task.driver_unset
     if task.launcher == "ray":
@@ -203,7 +203,7 @@ def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
 
 
 def _hidden(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line with the number of variables that are the same in every run."""
+    """Yield a line with the number of variables that have the same value in every run."""
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         if hidden:

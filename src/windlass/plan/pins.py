@@ -28,7 +28,7 @@ class Pins:
     builds: Mapping[str, BuildPin] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """Return the part of the pins that is independent of the machine, without paths and platform."""
+        """Return the part of the pins that does not depend on the machine, without paths and platform."""
         return {
             "code": _code_identity(self.code),
             "environment": _environment_identity(self.environment),

@@ -41,7 +41,7 @@ def choose_site(
     reshape: bool = False,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Site:
-    """Return the first site or partition that fits the experiment. Pure.
+    """Return the first site or partition at which the experiment fits. Pure.
 
     A site without a named or default partition stands for all its partitions. A single candidate is returned unchecked;
     `make_plan` reports its problems.

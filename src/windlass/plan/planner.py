@@ -1,4 +1,4 @@
-"""Planner, which makes a plan from an experiment, its pins and a site. Pure: no files, no clock."""
+"""Planner, which makes a plan from an experiment, its pins and a site. Pure: uses no files and no clock."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _reshaped(task: Task, per_node: int) -> Task:
 
 
 def _share(size: int | None, gpus: int, of: int) -> int | None:
-    """Return a size reduced in proportion to the GPUs, in whole MiB."""
+    """Return a size, reduced in proportion to the GPUs, in whole MiB."""
     return None if size is None else ceil(size * gpus / of / 2**20) * 2**20
 
 

@@ -1,1 +1,1 @@
-"""Export a run to an archive file, and import such an archive."""
+"""Exporting a run to an archive file, and importing such a file."""

@@ -1,4 +1,4 @@
-"""Check that the plan, journal, outputs, code and data of an imported run match."""
+"""Checks that the plan, journal, outputs, code and data of an imported run match."""
 
 from __future__ import annotations
 

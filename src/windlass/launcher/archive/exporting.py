@@ -62,7 +62,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """Optional parts to include, and parts that are left out because they are at a site."""
+    """Choice of optional parts for an archive, and the parts that are left out because they are at a site."""
 
     checkpoints: bool
     data: bool

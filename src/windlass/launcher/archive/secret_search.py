@@ -36,7 +36,7 @@ _BROKEN = (
 
 
 def find_secrets(items: Iterable[Item], secrets: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """Return the names of the secrets in each file, by its path in the archive; files without secrets are omitted.
+    """Return the names of the secrets that each file contains, by its path in the archive; other files are omitted.
 
     File names and link targets are searched too. Raises OSError for an unreadable file, and PreconditionError
     (`archive-changed`) for a file that was deleted.

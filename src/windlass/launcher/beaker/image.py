@@ -1,4 +1,4 @@
-"""Id of the image for a Beaker site's jobs, since its name may be reassigned during a run."""
+"""Lookup of the image's id for a Beaker site's jobs, since an image's name may be reassigned during a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OURS = "beaker:"
 
 
 def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple[str, dict[str, object]]:
-    """Return the reference of the image for a plan's jobs, and facts about it for the provenance.
+    """Return a reference to the image for a plan's jobs, by id, and facts about the image for the provenance.
 
     Queries Beaker, for Beaker images only. If Beaker cannot be reached, the name is kept and a line is logged.
 

@@ -18,7 +18,7 @@ def delivery_in_job(run_id: str) -> Path:
 
 
 def beaker_secret_names(plan: Plan) -> dict[str, str]:
-    """Return the name of each of a plan's secrets in the workspace, by variable. Queries Beaker.
+    """Return the name that each secret of a plan has in the workspace, by variable. Queries Beaker.
 
     Raises:
         AccessError: a secret is missing.
@@ -34,7 +34,7 @@ def beaker_secret_names(plan: Plan) -> dict[str, str]:
 
 
 def names_at_beaker(wanted: Mapping[str, str], known: Iterable[str], user: str, workspace: str) -> dict[str, str]:
-    """Return the names of Beaker's secrets by variable, preferring the user's own (`USER_NAME`). Pure.
+    """Return the names of the secrets at Beaker by variable, preferring the user's own (`USER_NAME`). Pure.
 
     Args:
         wanted: names of the secrets by variable.

@@ -17,7 +17,7 @@ __all__ = ["Storage", "state_of_jobs", "storage_of", "uses_datasets"]
 
 
 class Storage(Enum):
-    """Way in which a client reaches a run's files."""
+    """Ways in which a client can reach a run's files."""
 
     LOCAL = "local"
     SSH = "ssh"

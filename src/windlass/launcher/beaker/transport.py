@@ -67,7 +67,7 @@ class BeakerTransport:
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Answer `sync` and `fetch` from the local staging copy, like `RemoteClient.request`.
+        """Like `RemoteClient.request`, but answer `sync` and `fetch` from the local staging copy.
 
         Raises:
             PreconditionError: the request needs a server at the site.
@@ -94,7 +94,7 @@ class BeakerTransport:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Queue folders as one message; it will not replace folders that exist at the site."""
+        """Queue folders as one message, which will not replace folders that exist at the site."""
         for name in empty.get(self._root, ()):
             (self._staging / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._outbox():

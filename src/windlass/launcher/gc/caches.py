@@ -91,7 +91,7 @@ def clear(
 
 
 def needs_of(home: Home) -> Needs:
-    """Read the plans of a home's runs; an unreadable run is assumed to be able to continue."""
+    """Read the plans of a home's runs; an unreadable run is assumed to be resumable."""
     index = Index(home)
     index.refresh()
     plans = {}
@@ -129,7 +129,7 @@ def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -
 
 
 def _is_used_since(marker: Path, removal: Removal) -> bool:
-    """Return whether a launch has used an item, by its marker, since it was listed."""
+    """Return whether an item has been used since it was listed; a launch touches its marker."""
     return bool(removal.used_at) and marker.exists() and marker.stat().st_mtime != removal.used_at
 
 
@@ -222,7 +222,9 @@ def remove_built_data(removal: Removal, _home: Home) -> bool:
 
 
 def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
-    """Remove versions of data that no run needs from the store; with `is_dry`, only list them. Named versions stay."""
+    """Remove versions of data that no run needs from the store, or only list them with `is_dry`. Named versions
+    stay.
+    """
     from windlass.launcher.data import Data  # lazy: most homes have no store
 
     data = Data(home=home)

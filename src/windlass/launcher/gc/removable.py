@@ -104,7 +104,7 @@ def _old_secrets(home: Home) -> Iterator[Removal]:
 
 
 def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Yield runs that ended at least `older_than_s` ago, without unreadable and active runs.
+    """Yield the runs that ended at least `older_than_s` ago, except unreadable and active runs.
 
     A run whose files another run uses as data is kept.
     """
@@ -168,7 +168,7 @@ def _rows(home: Home) -> list[RunRow]:
 
 
 def remove(removal: Removal, home: Home) -> bool:
-    """Remove an item; return False if it is needed by now.
+    """Remove an item; return False if it is needed after all.
 
     Raises:
         WindlassError: the site of a run refuses or cannot be reached; nothing was removed on this machine.
@@ -237,5 +237,5 @@ def has_processes(run: RunFolder) -> bool:
 
 
 def _gate(place: Path) -> Path:
-    """Return the path of the lock that a build of this environment holds."""
+    """Return the path of the lock that is held while this environment is built."""
     return place.with_name(place.name + ".lock")

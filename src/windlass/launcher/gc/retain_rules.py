@@ -1,4 +1,4 @@
-"""Retention rules of runs (`retain:`): list and remove what the rules no longer keep."""
+"""Retention rules of runs (`retain:`): listing and removing what the rules no longer keep."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _needed(
 
 
 def enforce(removal: Removal, home: Home) -> bool:
-    """Remove an item that `retained` listed; return False if it must stay by now. Blocking; idempotent."""
+    """Remove an item that `retained` listed; return False if it must stay after all. Blocking; idempotent."""
     if removal.kind == "run":
         is_read = retention.readers(home)(RunFolder(removal.path), "")
         return not is_read and remove(removal, home)

@@ -1,4 +1,4 @@
-"""Assessment of which actions a run needs from a client, without changing anything.
+"""Assessment of the actions that a run needs from a client, without changing anything.
 
 `reconciler.reconcile_run` carries them out; read-only commands print them. The commands are listed in
 docs/decisions/0021-commands-that-look-change-nothing.md.

@@ -161,7 +161,7 @@ def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
 
 
 def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
-    """Return the action for a job whose task has ended, since it must not stay in a queue; None if there is none.
+    """Return the action for a job whose task has ended, which must not stay in a queue; None if none is needed.
 
     A running job normally exits by itself; it is cancelled only after `LEAVING_S`.
     """
@@ -184,7 +184,7 @@ def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLos
 
 
 def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
-    """Return the action once the newest attempt has ended and its job is gone."""
+    """Return the next action after the newest attempt has ended and its job is gone."""
     decision = decide(task, budgets)
     if decision.verdict is None and _was_cancelled_there(task, seen):
         decision = Decision(State.STOPPED, str(Cause.CANCELLED), seen.detail)

@@ -69,7 +69,7 @@ def reconcile_through(ports: ClientPorts) -> list[str]:
 
 
 def _carry_out(ports: ClientPorts) -> list[str]:
-    """Carry out actions until none is left, pushing the records of each to the run's site."""
+    """Carry out actions until none is left, and push the records of each to the run's site."""
     done: list[str] = []
     files = ports.files
     if not files.facts().run or not was_staged(ports, files.facts()):
@@ -98,7 +98,7 @@ def _carry_out(ports: ClientPorts) -> list[str]:
 
 
 def _exchange(ports: ClientPorts, site: SiteMirror) -> RunFacts:
-    """Pull from and push to a run's site, if the run was ever sent there."""
+    """Pull from a run's site and push to it, if the run was ever sent there."""
     try:
         site.pull()
         site.push()
@@ -138,7 +138,7 @@ def _next_step(ports: ClientPorts) -> tuple[str, Action] | None:
 
 
 def _missing(ports: ClientPorts, task: str, action: Action) -> list[str]:
-    """Return descriptions of the records that an action needs and the journal lacks; none if it only cancels."""
+    """Describe the records that an action needs and the journal lacks; none if the action only cancels."""
     facts = ports.files.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
         return []

@@ -14,7 +14,7 @@ __all__ = ["why_waiting"]
 
 
 def why_waiting(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Return the reason why a task's job or next link has not started, by task."""
+    """Return why a task's job or next link has not started, by task."""
     backend = backend_of(Plan.from_data(run.plan()), patience_s=LOOK_S)
     found: dict[str, str] = {}
     for name, task in facts.tasks.items():

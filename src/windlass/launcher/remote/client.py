@@ -1,4 +1,4 @@
-"""Client of a site's remote server: sends the zipapp once, then requests and folders."""
+"""Client of the remote server at a site: sends the zipapp once, then requests and folders."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Transport(Protocol):
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and return the answer."""
+        """Send a request and return the reply."""
 
     def send_folders(
         self,
@@ -122,7 +122,7 @@ class RemoteClient:
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and return the answer.
+        """Send a request and return the reply.
 
         Raises:
             WindlassError: raised at the site, or UnreachableError if the connection fails.

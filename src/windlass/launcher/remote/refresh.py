@@ -16,7 +16,7 @@ _TROUBLED_S = 5.0
 
 
 class MirrorRefresh:
-    """Refresher that pulls new records and logs of a run at a site; does nothing for a local run.
+    """Refresher that pulls new records and logs of a run from its site; does nothing for a local run.
 
     Attributes:
         trouble: reason why the last pull failed; empty if it succeeded.

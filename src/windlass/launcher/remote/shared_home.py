@@ -1,4 +1,4 @@
-"""Check before a launch that a site's nodes can see the folder of its runs."""
+"""Check, before a launch, that a site's nodes can see the folder with its runs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def add_site(
 
 
 def _beaker(profile: Profile, overrides: Sequence[str]) -> Profile:
-    """Return the profile with the user's settings, for which Beaker is then not asked."""
+    """Return the profile with the user's settings filled in, so that Beaker is not asked for them."""
     return load_config(Profile, to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
 
 

@@ -120,7 +120,7 @@ def check_site(
 
 
 class _Check:
-    """Running check, with its folder and jobs at the site."""
+    """Check in progress, with its folder and jobs at the site."""
 
     def __init__(
         self, profile: Profile, shell: SiteShell, partition: str, python: str, clock: Clock, tell: Callable[[str], None]

@@ -105,7 +105,7 @@ def _noting(command: str, name: str) -> str:
 
 
 def check_variables(profile: Profile, *, nodes: int, gpus: int, tokens: Mapping[str, str]) -> dict[str, str | None]:
-    """Return a site's environment variables for a program on all nodes; None unsets one.
+    """Return the environment variables that a site sets for a program on all nodes; None unsets one.
 
     Args:
         tokens: values of `${...}`; a variable with an unknown token is left out.

@@ -1,4 +1,4 @@
-"""Pin of an interpreter at a site, which is inspected over ssh."""
+"""Pinning of an interpreter at a site, which is inspected over ssh."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 120.0
 
 
 def pin_site_python(python: str, profile: Profile) -> EnvironmentPin:
-    """Inspect an interpreter with two commands at the site.
+    """Pin an interpreter by inspecting it with two commands at the site.
 
     Args:
         python: path of a program or virtual environment at the site; may start with `~/`.

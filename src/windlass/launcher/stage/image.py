@@ -149,7 +149,7 @@ def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
 
 
 def reference_at(plan: Plan, built: BuiltImage | None) -> str:
-    """Return the reference of the image for a plan's containers, by digest if it is known."""
+    """Return a reference to the image for a plan's containers, by digest if that is known."""
     pin, profile = plan.pins.image, plan.site.profile
     if profile is None:
         return built.reference if built is not None else ""
@@ -165,7 +165,7 @@ def _address(name: str) -> str:
 
 
 def _engine(site: Site) -> ImageEngine | None:
-    """Return the engine whose images a plan prefers; None if registries are queried."""
+    """Return the engine whose images a plan prefers; None if registries are queried instead."""
     from windlass.pin.image.engine import find_engine  # lazy: most experiments have no image
 
     try:

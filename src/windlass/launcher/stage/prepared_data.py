@@ -173,7 +173,7 @@ _Found = tuple[Mapping[str, object] | None, Mapping[str, object] | None]
 
 
 def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Home) -> dict[str, _Found]:
-    """Return the notes of each finished build, and of the last build with the same name, by name."""
+    """Return two notes for each build, by name: on the finished build, and on the last build with the same name."""
     profile = site.profile
     if profile is not None and profile.ssh:
         from windlass.backends.site_shell import shell_for  # lazy: most places are this machine

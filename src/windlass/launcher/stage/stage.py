@@ -311,7 +311,7 @@ def _provenance(
 
 
 def _image_facts(image: BuiltImage, run: RunFolder) -> dict[str, object]:
-    """Return facts about an image for the record; copy its cached bill of materials to the run."""
+    """Return the facts about an image for the record, and copy its cached bill of materials to the run."""
     facts = image.provenance()
     if image.sbom and Path(image.sbom).is_file():
         write_atomic(run.path / BILL, Path(image.sbom).read_bytes())

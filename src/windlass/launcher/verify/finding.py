@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def link(self) -> ProvenanceLink:
-        """Return the part of the provenance that the finding belongs to."""
+        """Return the part of the provenance to which the finding belongs."""
         first = self.what.partition(" ")[0]
         return _LINK_OF.get(first) or ProvenanceLink(first)
 

@@ -145,7 +145,7 @@ _WORDS = {"M": "changed", "A": "new", "D": "deleted", "T": "changed"}
 
 
 def check_environment(present: Present) -> Iterator[Finding]:
-    """Check that the lock file, or the interpreter's packages, match the pin."""
+    """Check that the lock file or the interpreter's packages match the pin."""
     pin = present.plan.pins.environment
     if pin.kind == "uv":
         yield _check_lock(present, pin)

@@ -18,7 +18,7 @@ __all__ = ["KeptKey", "kept_keys"]
 
 
 def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
-    """Yield a decision about each key under `beaker`; at a Beaker site only about those that windlass handles
+    """Yield a decision about each key under `beaker`; at a Beaker site, only about those that windlass handles
     itself.
     """
     image = experiment.env.image.name

@@ -36,7 +36,7 @@ def kept_of_run(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a task's keys that are sent to Beaker, without those that windlass handles.
+    """Return those of a task's keys that are sent to Beaker.
 
     Args:
         clusters: the site's clusters, among which a spec may choose; any if empty.

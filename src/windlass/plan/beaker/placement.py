@@ -48,7 +48,7 @@ def place_on_beaker(
 
 
 def beaker_image(name: str) -> str:
-    """Return the image in the form that `BeakerRequest` uses: `beaker:NAME` or `docker:REFERENCE`."""
+    """Convert an image's name to the form in `BeakerRequest`: `beaker:NAME` or `docker:REFERENCE`."""
     if name.startswith("beaker:") or not name:
         return name
     return "docker:" + name.removeprefix("docker:").removeprefix("//")

@@ -109,7 +109,7 @@ def _check_accelerate(options: LauncherOptions, procs: int, context: LaunchConte
 
 
 def _accelerate_mode(options: LauncherOptions, procs: int, context: LaunchContext) -> list[str]:
-    """Return options that accelerate would otherwise derive from the node or a host file."""
+    """Return the options that accelerate would otherwise derive from the node or a host file."""
     if "use-deepspeed" in options.names:
         is_needed = context.shape.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
         return ["--deepspeed_multinode_launcher", "standard"] if is_needed else []

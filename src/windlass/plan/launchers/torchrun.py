@@ -1,4 +1,4 @@
-"""Launcher `torchrun`: runs the user's command by `torch.distributed.run` on every node."""
+"""Launcher `torchrun`: runs the user's command with `torch.distributed.run` on every node."""
 
 from __future__ import annotations
 

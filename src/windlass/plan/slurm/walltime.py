@@ -1,4 +1,4 @@
-"""Chains of jobs at a Slurm site: how many jobs and what walltime `limit` asks for."""
+"""Chains of jobs at a Slurm site: their number of jobs and walltime, according to `limit`."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: 
 def _chained(
     needed: int, ahead: int, walltime: float, experiment: Experiment, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Return the chain's length; if only the client can queue links, `ahead` of them and a reserve are queued at
-    once.
-    """
+    """Return the chain; if only the client can queue links, the launch queues `ahead` of them and a reserve."""
     limit, retry, scheduler = experiment.limit, experiment.retry, target.profile.scheduler
     tries = 1 + retry.interrupted + retry.failed
     most = min(tries, limit.jobs or tries)

@@ -143,7 +143,7 @@ def _is_calculated(text: str, scope: Scope) -> bool:
 
 
 def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) -> JsonValue:
-    """Return the value of an expression: a number or a list, or an empty string after a problem."""
+    """Return the value of an expression (a number or a list), or an empty string after a problem."""
     too_late = [name for name in names_in(token.name) if name in scope.later]
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
@@ -161,7 +161,7 @@ def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) 
 
 
 class _HazardError(Exception):
-    """Raised if quotes would not protect a value; the text says why."""
+    """Raised if quotes would not protect a value; its text says why."""
 
 
 def _inserted(value: str, scanner: ShellScanner) -> str:

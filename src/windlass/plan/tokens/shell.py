@@ -202,7 +202,7 @@ def quote_value(value: str, quote: Quote) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Word of a command: as written, without quotes, and its position."""
+    """Word of a command, as written and without quotes, and its position."""
 
     text: str
     value: str
