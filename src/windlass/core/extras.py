@@ -1,11 +1,16 @@
-"""Packages that windlass's extras install, and which extra to name if one is missing."""
+"""Optional packages: import on first use, and the extra of windlass to name if one is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from types import TracebackType
+from typing import Any
 
-__all__ = ["EXTRAS", "missing_extra"]
+from windlass.core.errors import PreconditionError
+
+__all__ = ["EXTRAS", "ensure_installed", "is_installed", "missing_extra", "require"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "beaker": ("beaker",),
@@ -16,6 +21,36 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "rich", "scipy"),
 }
 """Extra -> modules that it installs, without the dependencies of its packages."""
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a top-level module can be imported; does not import it."""
+    return find_spec(module) is not None
+
+
+def ensure_installed(module: str, message: str, *, hint: str) -> None:
+    """Raise if a module is missing, without importing it, for processes that do not use it.
+
+    Raises:
+        PreconditionError: it is not installed (`extra-missing`).
+    """
+    if not is_installed(module):
+        raise PreconditionError(message, hint=hint, code="extra-missing")
+
+
+def require(module: str, message: str, *, hint: str) -> Any:
+    """Import a module of an optional package.
+
+    Raises:
+        PreconditionError: it is not installed (`extra-missing`).
+        ImportError: it is installed, but fails to import, for example because it lacks a package of its own.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise
+        raise PreconditionError(message, hint=hint, code="extra-missing") from error
 
 
 def missing_extra(error: ImportError) -> str:

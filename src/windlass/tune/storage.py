@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.extras import require
 from windlass.core.files import fsync_directory
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest, commit_manifest, differences, read_manifest
 from windlass.tune.folder import checkpoint_name
@@ -221,13 +222,7 @@ def delete(path: str) -> None:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    try:
-        import fsspec  # lazy: only checkpoints elsewhere need it
-    except ImportError as error:
-        raise PreconditionError(
-            f"cannot access {url}: fsspec is not installed",
-            hint="pip install 'windlass[data]'",
-            code="extra-missing",
-        ) from error
+    # lazy: only checkpoints elsewhere need it
+    fsspec = require("fsspec", f"cannot access {url}: fsspec is not installed", hint="pip install 'windlass[data]'")
     system, root = fsspec.core.url_to_fs(url)
     return system, str(root).rstrip("/")

@@ -12,8 +12,7 @@ import pytest
 from tests.train.callbacks.conftest import Make
 from tests.train.tiny import Diary
 from windlass import report
-from windlass.core.errors import PreconditionError, SpecError
-from windlass.train.callbacks import optional
+from windlass.core.errors import SpecError
 from windlass.train.callbacks.build import build_callbacks, mandatory_callbacks
 from windlass.train.callbacks.config import (
     ConsoleConfig,
@@ -195,15 +194,6 @@ def test_a_callback_that_cannot_be(tmp_path: Path, name: str, args: dict[str, An
         build_callbacks({"it": PythonConfig(target=f"{path}:{name}", args=args)})
     assert caught.value.message.replace(str(path), "FILE").startswith(message)
     assert caught.value.hint
-
-
-def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(PreconditionError) as caught:
-        optional.require("windlass_no_such_package", "no-such", "callbacks of kind `x`")
-    assert caught.value.message == "callbacks of kind `x` need the package no-such, which is not installed"
-    assert caught.value.hint == "pip install no-such"
-    with pytest.raises(PreconditionError):
-        optional.ensure_there("windlass_no_such_package", "no-such", "x")
 
 
 def test_json_lines(tmp_path: Path, make: Make) -> None:

@@ -231,7 +231,7 @@ def test_comet_logs_each_step_and_goes_on_in_the_same_experiment(
 def test_a_tracker_that_is_not_installed_is_refused_before_the_first_step(
     make: Make, tracker: TrainerCallback, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.train.callbacks.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("windlass.core.extras.find_spec", lambda name: None)
     trainer = make({"it": tracker})
     with pytest.raises(PreconditionError) as caught:
         trainer.fit()

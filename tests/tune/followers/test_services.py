@@ -16,10 +16,21 @@ from windlass.tune.followers.mlflow_runs import MLflowTarget
 from windlass.tune.followers.wandb_runs import WandbTarget
 
 
+class FakeArtifact:
+    def __init__(self, *, name: str, type: str) -> None:  # noqa: A002 - theirs
+        self.name, self.type = name, type
+        self.folders: list[str] = []
+
+    def add_dir(self, folder: str) -> None:
+        self.folders.append(folder)
+
+
 class FakeRun:
     """A run of W&B: steps below the newest one are ignored, as the real one does."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, number: str, config: dict[str, Any]) -> None:
+        self.id = number
+        self.artifacts: list[FakeArtifact] = []
         self.rows: dict[int, dict[str, Any]] = {}
         self.exit_codes: list[int] = []
         self.values = dict(config)
@@ -32,12 +43,17 @@ class FakeRun:
         if step not in self.rows and step >= max(self.rows, default=0):
             self.rows[step] = row
 
+    def log_artifact(self, artifact: FakeArtifact) -> None:
+        self.artifacts.append(artifact)
+
     def finish(self, exit_code: int = 0) -> None:
         self.exit_codes.append(exit_code)
 
 
 class FakeWandb:
     """`wandb.init` with resume="allow": the same id is the same run."""
+
+    Artifact = FakeArtifact
 
     def __init__(self) -> None:
         self.runs: dict[str, FakeRun] = {}
@@ -47,7 +63,7 @@ class FakeWandb:
         assert arguments["resume"] == "allow"
         assert arguments["reinit"] == "create_new"
         self.calls.append(arguments)
-        return self.runs.setdefault(arguments["id"], FakeRun(arguments["config"]))
+        return self.runs.setdefault(arguments["id"], FakeRun(arguments["id"], arguments["config"]))
 
 
 class FakeMlflow:
@@ -135,6 +151,29 @@ def test_wandb_takes_over_configurations_and_leaves_out_what_it_is_told_to(tmp_p
     assert run.values["lr"] == trial.config["lr"]
     assert run.rows[1]["config/lr"] != trial.config["lr"]
     assert len(run.rows) == len(trial.reports)  # although iterations go back at a clone
+
+
+def test_wandb_uploads_checkpoints_of_local_folders_if_asked_to(tmp_path: Path) -> None:
+    journal = pbt_journal()
+    journal.append(tmp_path)
+    saved = [(trial.id, one.path) for trial in journal.history.trials.values() for one in trial.checkpoints]
+    assert saved
+    for _, path in saved[:-1]:
+        (tmp_path / path).mkdir(parents=True, exist_ok=True)
+    for uploads in (False, True):
+        client = FakeWandb()
+        target = WandbTarget(project="p", upload_checkpoints=uploads, client=client)
+        SweepFollower(tmp_path, target, clock=FakeClock(), is_fresh=True).run(follows=False)
+        uploaded = {
+            (trial, artifact.name, artifact.type, *artifact.folders)
+            for trial, run in client.runs.items()
+            for artifact in run.artifacts
+        }
+        there = {
+            (f"digits-{trial}", f"checkpoint_digits-{trial}", "model", str(tmp_path / path))
+            for trial, path in saved[:-1]
+        }
+        assert uploaded == (there if uploads else set())
 
 
 def test_wandb_without_a_project_or_without_the_library_says_so(

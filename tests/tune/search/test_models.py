@@ -272,7 +272,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
-    monkeypatch.setattr(importlib, "import_module", missing)
+    monkeypatch.setattr("windlass.core.extras.import_module", missing)
     with pytest.raises(PreconditionError) as caught:
         library("optuna", "TPE")
     assert caught.value.message == "TPE needs the library optuna, which is not installed"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import PreconditionError, Problem, SpecError
+from windlass.core.errors import Problem, SpecError
+from windlass.core.extras import require
 from windlass.core.names import nearest
 from windlass.train.data.tokenizer import Tokenizer
 from windlass.train.duration import Duration
@@ -159,15 +160,9 @@ def _unknown(task: str, known: Sequence[str]) -> Problem:
 
 
 def _lm_eval() -> Any:
-    try:
-        import lm_eval  # lazy: optional, and 3 s
-    except ImportError as error:
-        raise PreconditionError(
-            "tasks of lm-evaluation-harness need the package lm-eval, which is not installed",
-            hint="`pip install lm-eval`, or remove the callback of kind `downstream`",
-            code="extra-missing",
-        ) from error
-    return lm_eval
+    message = "tasks of lm-evaluation-harness need the package lm-eval, which is not installed"
+    hint = "`pip install lm-eval`, or remove the callback of kind `downstream`"
+    return require("lm_eval", message, hint=hint)  # lazy: optional, and 3 s
 
 
 def _scores(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:

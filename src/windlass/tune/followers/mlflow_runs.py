@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from windlass.core.errors import PreconditionError
+from windlass.core.extras import require
 from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.followers.target import FollowedSweep, Target, plain_values
 from windlass.tune.results.columns import NestedMetrics, flatten
@@ -24,6 +24,7 @@ _TRIAL_TAG = "windlass.trial"
 _PARAM_BATCH = 100
 _METRIC_BATCH = 1000
 _PARAM_LENGTH = 6000
+_MISSING = "following with MLflow needs mlflow, which is not installed"
 
 
 class MLflowTarget(Target):
@@ -67,7 +68,7 @@ class MLflowTarget(Target):
             PreconditionError: mlflow is not installed (`extra-missing`).
         """
         self._sweep = sweep
-        self._mlflow = self._mlflow or _mlflow_module()
+        self._mlflow = self._mlflow or require("mlflow", _MISSING, hint="pip install mlflow")
         self._client = self._mlflow.MlflowClient(tracking_uri=self._uris[0], registry_uri=self._uris[1])
         name = self._experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or sweep.name
         found = self._client.get_experiment_by_name(name)
@@ -139,16 +140,3 @@ class MLflowTarget(Target):
 
 def _parts(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [items[begin : begin + size] for begin in range(0, len(items), size)]
-
-
-def _mlflow_module() -> Any:
-    try:
-        import mlflow  # type: ignore[import-not-found, unused-ignore]  # lazy: an optional package
-        import mlflow.entities  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise PreconditionError(
-            "following with MLflow needs mlflow, which is not installed",
-            hint="pip install mlflow",
-            code="extra-missing",
-        ) from error
-    return mlflow

@@ -8,12 +8,13 @@ Source: the documentation of `wandb.init` (id, resume, reinit, 0.19.10 and newer
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from windlass.core.errors import PreconditionError
+from windlass.trackers.wandb_run import WandbRun, import_wandb
 from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.errors import BadValueError
 from windlass.tune.followers.target import FollowedSweep, Target
@@ -23,6 +24,7 @@ __all__ = ["WandbTarget"]
 
 _TO_CONFIG = ("trial_id", "experiment_tag", "node_ip", "hostname", "pid", "date")
 _NEVER = ("done", "should_checkpoint")
+_MISSING = "following with Weights & Biases needs wandb, which is not installed"
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
@@ -58,7 +60,7 @@ class WandbTarget(Target):
         self._uploads = upload_checkpoints
         self._init = dict(init or {})
         self._wandb = client
-        self._runs: dict[str, Any] = {}
+        self._runs: dict[str, WandbRun] = {}
 
     def open(self, sweep: FollowedSweep) -> None:
         """Import the library.
@@ -67,10 +69,8 @@ class WandbTarget(Target):
             PreconditionError: wandb is not installed (`extra-missing`).
             UsageError: no project is set (`missing-argument`).
         """
-        import os  # lazy: read once
-
         self._sweep = sweep
-        self._wandb = self._wandb or _wandb_module()
+        self._wandb = self._wandb or import_wandb(_MISSING)
         self._project = self._project or os.environ.get("WANDB_PROJECT", "")
         if not self._project and "project" not in self._init:
             raise BadValueError(
@@ -83,13 +83,12 @@ class WandbTarget(Target):
         """Open the run for the trial."""
         self._run(trial)
 
-    def _run(self, trial: TrialHistory) -> Any:
+    def _run(self, trial: TrialHistory) -> WandbRun:
         if trial.id not in self._runs:
             config = {name: value for name, value in trial.config.items() if name not in self._excludes}
             arguments: dict[str, Any] = {
                 "id": _NOT_IN_IDS.sub("-", f"{self._sweep.name}-{trial.id}"),
                 "name": f"{self._sweep.trainable.rsplit(':', 1)[-1]}_{trial.id}",
-                "resume": "allow",
                 "reinit": "create_new",
                 "allow_val_change": True,
                 "group": self._group or self._sweep.name,
@@ -97,7 +96,7 @@ class WandbTarget(Target):
                 "config": config,
                 "dir": str(self._folder(trial)),
             }
-            self._runs[trial.id] = self._wandb.init(**{**arguments, **self._init})
+            self._runs[trial.id] = WandbRun(self._wandb, {**arguments, **self._init})
         return self._runs[trial.id]
 
     def _folder(self, trial: TrialHistory) -> Path:
@@ -107,29 +106,27 @@ class WandbTarget(Target):
 
     def configured(self, trial: TrialHistory) -> None:
         """Replace the configuration of the run."""
-        self._run(trial).config.update(trial.config, allow_val_change=True)
+        self._run(trial).update_config(trial.config)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
         """Log a report; fields that describe the trial are added to the run's configuration."""
         run = self._run(trial)
         left_out = {*_NEVER, *self._excludes, *(() if self._log_config else ("config",))}
         flat = flatten({name: value for name, value in result.items() if name not in left_out})
-        run.config.update({name: flat.pop(name) for name in _TO_CONFIG if name in flat}, allow_val_change=True)
-        run.log(flat, step=number)
+        run.update_config({name: flat.pop(name) for name in _TO_CONFIG if name in flat})
+        run.log(flat, number)
 
     def saved(self, trial: TrialHistory, path: str) -> None:
         """Upload a checkpoint if that is enabled and the checkpoint is in a local folder."""
         folder = self._sweep.folder.path / path
         if self._uploads and folder.is_dir():
-            artifact = self._wandb.Artifact(name=f"checkpoint_{self._sweep.name}-{trial.id}", type="model")
-            artifact.add_dir(str(folder))
-            self._run(trial).log_artifact(artifact)
+            self._run(trial).upload_model(f"checkpoint_{self._sweep.name}-{trial.id}", str(folder))
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
         """Finish the run."""
         run = self._runs.pop(trial.id, None) or self._run(trial)
         self._runs.pop(trial.id, None)
-        run.finish(exit_code=int(is_failed))
+        run.finish(int(is_failed))
 
     def close(self, *, is_over: bool) -> None:
         """Finish every open run.
@@ -139,15 +136,3 @@ class WandbTarget(Target):
         for run in self._runs.values():
             run.finish()
         self._runs.clear()
-
-
-def _wandb_module() -> Any:
-    try:
-        import wandb  # type: ignore[import-not-found, unused-ignore]  # lazy: an optional package
-    except ImportError as error:
-        raise PreconditionError(
-            "following with Weights & Biases needs wandb, which is not installed",
-            hint="pip install wandb",
-            code="extra-missing",
-        ) from error
-    return wandb

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import UsageError
+from windlass.core.extras import require
 from windlass.core.files import write_atomic
 from windlass.tune.pictures.page import html_page
 
@@ -85,14 +86,8 @@ def style() -> Iterator[None]:
     Raises:
         PreconditionError: matplotlib is not installed (`extra-missing`).
     """
-    try:
-        import matplotlib as mpl  # lazy: 0.4 s, and an optional package
-    except ImportError as error:
-        raise PreconditionError(
-            "pictures need matplotlib, which is not installed",
-            hint="pip install 'windlass[tune]'",
-            code="extra-missing",
-        ) from error
+    message = "pictures need matplotlib, which is not installed"
+    mpl = require("matplotlib", message, hint="pip install 'windlass[tune]'")  # lazy: 0.4 s
     with mpl.rc_context():
         mpl.rcdefaults()  # ignore the user's matplotlibrc
         mpl.rcParams.update(_STYLE)

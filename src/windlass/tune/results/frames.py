@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import PreconditionError
+from windlass.core.extras import require
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.rows import best_report, last_result, reports_of, rows_of
@@ -42,15 +42,8 @@ def pandas_module() -> Any:
     Raises:
         PreconditionError: it is not installed (`extra-missing`).
     """
-    try:
-        import pandas as pd  # lazy: takes 0.5 s, and is needed only for frames
-    except ImportError as error:
-        raise PreconditionError(
-            "data frames need pandas, which is not installed",
-            hint="pip install 'windlass[tune]'",
-            code="extra-missing",
-        ) from error
-    return pd
+    # lazy: takes 0.5 s, and is needed only for frames
+    return require("pandas", "data frames need pandas, which is not installed", hint="pip install 'windlass[tune]'")
 
 
 def frame_of(trial: TrialHistory, history: History) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import PreconditionError
+from windlass.core.extras import require
 from windlass.core.phrases import count
 from windlass.tune.controller.journal.history import History
 from windlass.tune.results.columns import flatten
@@ -142,14 +142,8 @@ def _explained(groups: Sequence[int], ranks: Sequence[float]) -> float:
 def _by_optuna(
     points: Sequence[tuple[Mapping[str, Any], float]], names: Sequence[str], method: str
 ) -> dict[str, float]:
-    try:
-        import optuna  # lazy: an optional package of 0.2 s
-    except ImportError as error:
-        raise PreconditionError(
-            f"method {method!r} needs optuna, which is not installed",
-            hint="pip install 'windlass[tune]', or use method='ranks'",
-            code="extra-missing",
-        ) from error
+    message = f"method {method!r} needs optuna, which is not installed"
+    optuna = require("optuna", message, hint="pip install 'windlass[tune]', or use method='ranks'")  # lazy: 0.2 s
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     spaces = {name: _distribution(optuna, [values[name] for values, _ in points if name in values]) for name in names}
     study = optuna.create_study(direction="minimize")

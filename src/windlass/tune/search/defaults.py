@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
-from windlass.core.errors import PreconditionError
+from windlass.core.extras import require
 from windlass.core.phrases import count
 from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
@@ -100,19 +98,10 @@ class SearcherDefaults:
             )
 
 
-def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> ModuleType:
+def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> Any:
     """Import and return a library that a searcher needs.
 
     Raises:
         PreconditionError: it is not installed.
     """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise
-        raise PreconditionError(
-            f"{who} needs the library {name.partition('.')[0]}, which is not installed",
-            hint=hint,
-            code="extra-missing",
-        ) from error
+    return require(name, f"{who} needs the library {name.partition('.')[0]}, which is not installed", hint=hint)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.errors import PreconditionError
+from windlass.core.extras import require
 from windlass.tune.errors import BadValueError
 
 __all__ = ["deserialize", "serialize"]
@@ -50,19 +50,12 @@ def _pickle(trainable: Code) -> bytes:
             return plain
     except Exception:  # noqa: BLE001 - cloudpickle may succeed where pickle fails
         plain = b""
-    try:
-        import cloudpickle  # lazy: only for functions that are not defined in a module
-    except ImportError as error:
-        name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
-        raise PreconditionError(
-            f"workers cannot import {name}, and cloudpickle is not installed",
-            hint="pip install 'windlass[tune]', or move it into a module",
-            code="extra-missing",
-        ) from error
+    name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
+    message = f"workers cannot import {name}, and cloudpickle is not installed"
+    cloudpickle = require("cloudpickle", message, hint="pip install 'windlass[tune]', or move it into a module")
     try:
         return bytes(cloudpickle.dumps(trainable, protocol=5))
     except Exception as error:
-        name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
         raise BadValueError(
             f"{name} cannot be sent to workers: {error}",
             hint="open files, locks and connections in the trainable, not outside of it",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.train.callbacks.optional import ensure_there, require
+from windlass.core.extras import ensure_installed, require
 from windlass.train.callbacks.places import run_name
 from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Comet"]
 
-USER = "callbacks of kind `comet`"
+_MISSING = "callbacks of kind `comet` need the package comet-ml, which is not installed"
+_HINT = "pip install comet-ml"
 
 
 class Comet(TrainerCallback):
@@ -34,9 +35,9 @@ class Comet(TrainerCallback):
 
     def on_attach(self) -> None:
         """Raise if the package is not installed."""
-        ensure_there("comet_ml", "comet-ml", USER)
+        ensure_installed("comet_ml", _MISSING, hint=_HINT)
         if self.trainer.world.is_main:
-            self._comet = require("comet_ml", "comet-ml", USER)
+            self._comet = require("comet_ml", _MISSING, hint=_HINT)
 
     def on_start(self) -> None:
         """Start or resume the experiment."""

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.train.callbacks.optional import ensure_there, require
+from windlass.trackers.wandb_run import WandbRun, ensure_wandb, import_wandb
 from windlass.train.callbacks.places import run_name
 from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Wandb"]
 
-USER = "callbacks of kind `wandb`"
+_MISSING = "callbacks of kind `wandb` need the package wandb, which is not installed"
 
 
 class Wandb(TrainerCallback):
@@ -44,40 +44,40 @@ class Wandb(TrainerCallback):
         self.project, self.entity, self.tags = project, entity, tuple(tags)
         self.cancel_tags, self.poll_s = frozenset(cancel_tags), poll_s
         self._id = ""
-        self._run: Any = None
+        self._run: WandbRun | None = None
         self._wandb: Any = None
         self._is_over = threading.Event()
         self._watcher: threading.Thread | None = None
 
     def on_attach(self) -> None:
         """Raise if the package is not installed."""
-        ensure_there("wandb", "wandb", USER)
+        ensure_wandb(_MISSING)
         if self.trainer.world.is_main:
-            self._wandb = require("wandb", "wandb", USER)
+            self._wandb = import_wandb(_MISSING)
 
     def on_start(self) -> None:
         """Start or resume the run."""
         if self._wandb is None:
             return
-        self._run = self._wandb.init(
-            project=self.project or None,
-            entity=self.entity or None,
-            name=run_name(self.trainer) or None,
-            id=self._id or None,
-            tags=list(self.tags) or None,
-            config=dict(self.trainer.config),
-            resume="allow",
-        )
-        self._id = str(self._run.id)
+        arguments = {
+            "project": self.project or None,
+            "entity": self.entity or None,
+            "name": run_name(self.trainer) or None,
+            "id": self._id or None,
+            "tags": list(self.tags) or None,
+            "config": dict(self.trainer.config),
+        }
+        self._run = WandbRun(self._wandb, arguments)
+        self._id = self._run.id
         self._is_over.clear()
-        if self.cancel_tags and not getattr(self._run, "offline", False):
-            self._watcher = threading.Thread(target=self._watch, name="wandb-tags", daemon=True)
+        if self.cancel_tags and not self._run.is_offline:
+            self._watcher = threading.Thread(target=self._watch, args=(self._run,), name="wandb-tags", daemon=True)
             self._watcher.start()
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of a step."""
         if self._run is not None:
-            self._run.log(dict(metrics), step=step)
+            self._run.log(metrics, step)
 
     def on_error(self, error: BaseException) -> None:
         """Mark the run as failed."""
@@ -95,22 +95,17 @@ class Wandb(TrainerCallback):
         """Restore the run's id, so that the run is resumed."""
         self._id = str(state.get("id", ""))
 
-    def is_cancelled(self) -> bool:
-        """Return whether the run has a cancel tag. Blocks for a request to the server."""
-        tags: Sequence[str] = self._wandb.Api().run(self._run.path).tags
-        return bool(self.cancel_tags.intersection(tags))
-
     def _finish(self, code: int) -> None:
         self._is_over.set()
         run, self._run = self._run, None
         if run is not None:
-            run.finish(exit_code=code)
+            run.finish(code)
 
-    def _watch(self) -> None:
+    def _watch(self, run: WandbRun) -> None:
         has_complained = False
         while not self._is_over.wait(self.poll_s):
             try:
-                is_cancelled = self.is_cancelled()
+                is_cancelled = run.has_tag(self.cancel_tags)
             except Exception as error:  # noqa: BLE001 - an unreachable server must not stop training
                 if not has_complained:
                     sys.stderr.write(f"windlass: cannot check W&B for a cancel tag ({error}); will retry\n")
