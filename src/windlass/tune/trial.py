@@ -59,7 +59,7 @@ class Resources:
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """Whether the trial's main process needs no resources."""
+        """True if the trial's main process needs no resources."""
         return not self.bundles[0]
 
     @property

@@ -1,4 +1,4 @@
-"""One process's shard: a safetensors file, checksummed while it is written, and read in ranges.
+"""Shard of one process: a safetensors file, checksummed while it is written, and read in ranges.
 
 A shard is an ordinary safetensors file. Its header also has the offsets of each piece in its tensor, as
 torch's HuggingFaceStorageReader expects. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.

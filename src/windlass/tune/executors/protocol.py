@@ -202,7 +202,7 @@ Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoi
 
 
 class Fit(StrEnum):
-    """Whether a trial can start."""
+    """Answers to whether a trial can start."""
 
     NOW = "now"
     LATER = "later"
@@ -211,7 +211,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Whether a trial can start, with the reason in one sentence."""
+    """Answer to whether a trial can start, with the reason in one sentence."""
 
     fit: Fit
     why: str = ""

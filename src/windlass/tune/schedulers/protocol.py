@@ -47,7 +47,7 @@ class ScheduledSweep(Protocol):
 
     @property
     def is_max(self) -> bool:
-        """Whether a higher value of the metric is better."""
+        """True if a higher value of the metric is better."""
 
     @property
     def trials(self) -> Mapping[str, Trial]:
@@ -127,7 +127,7 @@ class SweepScheduler(Protocol):
 
     @property
     def needs_saving(self) -> bool:
-        """Whether it pauses or clones trials; if so, a trainable that cannot save is rejected at the start."""
+        """True if it pauses or clones trials; a trainable that cannot save is then rejected at the start."""
 
     def settings(self) -> Mapping[str, object]:
         """Return the arguments in JSON form, for the journal.

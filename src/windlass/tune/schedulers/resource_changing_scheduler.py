@@ -258,7 +258,7 @@ class ResourceChangingScheduler:
 
     @property
     def forbids_learning(self) -> bool:
-        """Whether the base scheduler forbids searchers that learn."""
+        """True if the base scheduler forbids searchers that learn."""
         return bool(getattr(self.base_scheduler, "forbids_learning", False))
 
     @property

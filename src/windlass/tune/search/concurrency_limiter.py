@@ -39,7 +39,7 @@ class ConcurrencyLimiter(StandaloneSearcher):
 
     @property
     def learns(self) -> bool:
-        """Whether the wrapped searcher learns from results."""
+        """True if the wrapped searcher learns from results."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:

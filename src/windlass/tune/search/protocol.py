@@ -54,7 +54,7 @@ class SearchAlgorithm(Protocol):
 
     @property
     def learns(self) -> bool:
-        """Whether results change the suggestions; if so, suggestions requested ahead are dropped."""
+        """True if results change the suggestions; suggestions requested ahead are then dropped."""
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """Start the search. Called once, before anything else.

@@ -41,7 +41,7 @@ class Repeater:
 
     @property
     def learns(self) -> bool:
-        """Whether the wrapped searcher learns from results."""
+        """True if the wrapped searcher learns from results."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:

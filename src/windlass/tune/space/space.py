@@ -59,12 +59,12 @@ class Space:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing is sampled, so that every trial would be the same."""
+        """True if nothing is sampled, so that every trial would be the same."""
         return isinstance(self.root, Fixed)
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether anything but grids is sampled."""
+        """True if anything but grids is sampled."""
         return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
 
     def grid_point(self, index: int) -> dict[str, int]:

@@ -271,7 +271,7 @@ class RunConfig:
 
 
 class ResumeType(StrEnum):
-    """What to do with the trials of one status when a sweep is restored."""
+    """Action on the trials with a given status when a sweep is restored."""
 
     RESUME = "resume"  # resume from the newest checkpoint
     RESTART = "restart"  # restart from the beginning
@@ -281,7 +281,7 @@ class ResumeType(StrEnum):
 @refuses_unknown
 @dataclass(slots=True)
 class ResumeConfig:
-    """What `Tuner.restore` does with trials, depending on their status."""
+    """Actions of `Tuner.restore` on trials, by their status."""
 
     finished: str = ResumeType.SKIP
     unfinished: str = ResumeType.RESUME
