@@ -153,6 +153,6 @@ class CanSubmitMany(Protocol):
     """Backend that accepts many jobs of the same shape at once."""
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Submit several jobs in order, as `Backend.submit` does, with fewer requests to the site; equally
+        """Submit several jobs in order, like `Backend.submit` but with fewer requests to the site; equally
         idempotent.
         """

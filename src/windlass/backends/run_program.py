@@ -1,4 +1,4 @@
-"""Run a program with bytes as input and output, within a time limit and an output limit."""
+"""Running a program with bytes as input and output, within a time limit and an output limit."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SiteShell(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Return True if the site's files are this machine's."""
+        """Return True if the site is this machine, so that it shares its files."""
 
     def run(
         self,
@@ -278,7 +278,7 @@ def _socket_folder() -> Path:
 
 
 def _unreachable(name: str, err: str, code: int) -> UnreachableError:
-    """Return an error that explains ssh's message and what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
+    """Return an error that explains ssh's message and says what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
     said = [line for line in err.strip().splitlines() if line.strip(" @")]
     last = said[-1] if said else f"ssh exited with {code} and no message"
     hint = f"run it yourself: ssh {name} true"

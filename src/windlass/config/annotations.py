@@ -39,13 +39,13 @@ class Doc:
 
 
 class DurationText:
-    """Mark for a `float` in seconds that is written as text with a unit (`20m`)."""
+    """Marker for a `float` in seconds that is written as text with a unit (`20m`)."""
 
     __slots__ = ()
 
 
 class SizeText:
-    """Mark for an `int` in bytes that is written as text with a unit (`16GiB`)."""
+    """Marker for an `int` in bytes that is written as text with a unit (`16GiB`)."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Rule that text must fully match `regex`; `rule` describes that in a sentence."""
+    """Rule that text must match `regex` completely; `rule` describes it in a sentence."""
 
     regex: str
     rule: str
@@ -120,13 +120,13 @@ class Planned:
 
 
 class ScalarText:
-    """Mark for text that may also be written as a bare number or boolean; it is kept exactly as written."""
+    """Marker for text that may also be written as a bare number or boolean; it is kept exactly as written."""
 
     __slots__ = ()
 
 
 class OneOrMany:
-    """Mark for a tuple that may be written as a single item."""
+    """Marker for a tuple that may be written as a single item."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ class Key:
 
 
 class Free:
-    """Mark for any JSON-like value, kept unchanged; use `JsonValue`."""
+    """Marker for any JSON-like value, which is kept unchanged; use `JsonValue`."""
 
     __slots__ = ()
 

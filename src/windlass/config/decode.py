@@ -1,4 +1,4 @@
-"""Decoding of a document into a dataclass, collecting all problems with their place and the valid form."""
+"""Decoding of a document into a dataclass; all problems are collected, with their place and the valid form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _FAILED: Final = _Failed.FAILED
 
 
 class DocumentDecoder:
-    """Decoder of one document; collects `problems` and `origins`."""
+    """Decoder for one document, which collects `problems` and `origins`."""
 
     def __init__(self, root: type[object]) -> None:
         self._root = root
@@ -122,7 +122,7 @@ class DocumentDecoder:
         return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
-        """Suppress the problem that a key is missing if it was probably misspelt."""
+        """Suppress the problem that a key is missing, if it was probably misspelt."""
         shorthands = key_shorthands(cls)
         close = nearest(key, [*fields_of(cls), *shorthands])
         if close:
@@ -243,7 +243,7 @@ class DocumentDecoder:
         return self._wrong_choice(entry.node, ChoiceType(tuple(kinds)), (*path, "kind"))
 
     def _name_kinds(self, start: int, node: MappingNode, chosen: RecordType, options: Sequence[RecordType]) -> None:
-        """Add the kinds that have a key to the problem about that unknown key."""
+        """To each problem about an unknown key, add the kinds that have that key."""
         for entry in node.entries:
             kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
             for index in range(start, len(self.problems)):

@@ -13,7 +13,7 @@ __all__ = ["ABSENT", "Absent", "Change", "diff"]
 
 
 class Absent(enum.Enum):
-    """Side of a change on which the value does not exist (`null` is a value)."""
+    """Marker for a value that does not exist on one side of a change (`null` is a value)."""
 
     ABSENT = "absent"
 

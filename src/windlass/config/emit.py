@@ -1,4 +1,4 @@
-"""Writer of short YAML 1.2 that loads as the same value.
+"""Writer for short YAML 1.2 that loads as the same value.
 
 PyYAML is not used because it quotes by YAML 1.1 rules: the text `1e-6` would be read back as a number.
 """

@@ -118,7 +118,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """Dataclass; see `fields_of` for its fields."""
+    """Mapping that becomes a dataclass; see `fields_of` for its fields."""
 
     cls: type[object]
 

@@ -78,7 +78,7 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
 
 
 def raise_any(problems: Sequence[Problem]) -> None:
-    """Raise all problems together, if any, in file order with those of the command line last."""
+    """Raise all problems together, if there are any: in file order, then those of the command line."""
     if problems:
         raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
 

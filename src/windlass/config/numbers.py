@@ -30,7 +30,7 @@ _MAX_EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class InvalidNumber:
-    """Problem with a number; its message is preceded by the field's name."""
+    """Problem with a number; its message continues a sentence that starts with the field's name."""
 
     message: str
     code: str

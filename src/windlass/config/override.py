@@ -70,7 +70,7 @@ class _Refused(Exception):
 
 
 def parse_override(text: str) -> tuple[str, object]:
-    """Return the path and plain value of an override; the value is None for a removal.
+    """Parse an override; return its path and plain value, which is None for a removal.
 
     Raises:
         SpecError: the override is malformed.
@@ -170,7 +170,7 @@ def _nothing_to_remove(override: _Override, node: Node | None, depth: int) -> _R
 
 
 def _empty(field_type: FieldType, override: _Override) -> Node:
-    """Return an empty collection, for a path that the file does not set."""
+    """Return an empty collection for a path that the file does not set."""
     options = _options(field_type)
     if any(isinstance(option, ListType) for option in options) and not any(
         isinstance(o, RecordType | MapType) for o in options
@@ -273,7 +273,7 @@ def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[s
 
 
 def _assumed(held: Node | None, field_type: FieldType, part: str, override: _Override) -> Node | None:
-    """Return the node that an override changes, with the implied `kind`."""
+    """Return the node that an override changes, with the implied `kind` added."""
     is_nothing = held is None or (isinstance(held, ScalarNode) and held.value is None)
     if is_nothing and override.node is None:
         return held

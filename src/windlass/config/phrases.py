@@ -174,7 +174,7 @@ def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], roo
 
 
 def _foreign_hint(entry: MappingEntry, path: Sequence[str], root: type[object]) -> str:
-    """Return a hint with windlass's name for another program's key, from the root's `FOREIGN_KEYS`."""
+    """Return a hint with windlass's name for another program's key, from the root class's `FOREIGN_KEYS`."""
     names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
     found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
     return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
@@ -195,7 +195,7 @@ def _likeness(first: str, second: str) -> float:
 
 
 def name_hint(text: str, rule: Name | Pattern) -> str:
-    """Return a hint with the rule, and a similar valid text if there is one."""
+    """Return a hint with the rule and, if there is one, a similar valid text."""
     if isinstance(rule, Name):
         mended = re.sub("[^a-z0-9._-]+" if rule.is_dotted else "[^a-z0-9_-]+", "-", text.lower())[:64].strip("-._")
         if mended and rule.holds(mended):

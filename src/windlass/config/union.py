@@ -1,4 +1,4 @@
-"""Unions that `kind` distinguishes: the implied kind of a mapping, and changes of the kind."""
+"""Unions of dataclasses that differ in `kind`: the implied kind of a mapping, and changes of the kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT: Final = "default"
 
 
 def _options(field_type: FieldType) -> list[type[object]]:
-    """Return the dataclasses of a union that `kind` distinguishes; none for other types."""
+    """Return the dataclasses in a union of dataclasses; none for other types."""
     if isinstance(field_type, OneOfType):
         return [cls for option in field_type.options for cls in _options(option)]
     return [field_type.cls] if isinstance(field_type, RecordType) else []

@@ -149,14 +149,14 @@ class SpecError(WindlassError):
 
 
 class NotFoundError(WindlassError):
-    """No such run, task, file or secret."""
+    """Missing run, task, file or secret."""
 
     exit_code = 4
     default_code = "not-found"
 
 
 class AccessError(WindlassError):
-    """Not allowed, or a secret is missing."""
+    """Access denied, or a missing secret."""
 
     exit_code = 5
     default_code = "not-allowed"
@@ -170,7 +170,7 @@ class UnreachableError(WindlassError):
 
 
 class WaitTimeoutError(WindlassError):
-    """Timeout while waiting for something that continues."""
+    """Timeout while waiting for something that is still running."""
 
     exit_code = 7
     default_code = "timed-out"

@@ -76,7 +76,7 @@ def read_object(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
 
 
 def _content(path: Path, max_bytes: int) -> bytes:
-    """Read a file up to one byte more than allowed; does not block if the path is a pipe."""
+    """Read at most one byte more than allowed; does not block if the path is a pipe."""
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -88,7 +88,7 @@ def _content(path: Path, max_bytes: int) -> bytes:
 
 
 def _is_deeper(raw: bytes | bytearray, max_depth: int) -> bool:
-    """Return whether brackets outside strings are nested too deeply, without parsing, in a few passes in C.
+    """Return whether brackets outside strings are nested too deeply; this takes a few passes in C, without parsing.
 
     Only the brackets of the text are kept; every pass removes the innermost pair of each branch. Unclosed brackets
     stay, so a document that only opens brackets is as deep as it is long.

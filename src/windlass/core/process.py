@@ -1,4 +1,4 @@
-"""Processes: run a command, identify a process reliably, find and end its descendants."""
+"""Processes: running a command, identifying a process reliably, finding and ending its descendants."""
 
 from __future__ import annotations
 

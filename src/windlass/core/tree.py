@@ -1,4 +1,6 @@
-"""Folders of any depth. In Python 3.11 `os.walk`, `shutil.rmtree` and `os.makedirs` recurse, and fail at 1000 levels."""
+"""Folders of any depth: in Python 3.11 `os.walk`, `shutil.rmtree` and `os.makedirs` recurse, and fail at 1000
+levels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes of ends: one taxonomy for all backends, and how each cause affects a retry."""
+"""Causes for which work ends: one taxonomy for all backends, and how each cause affects a retry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class Cause(str, Enum):
-    """Cause for which a process, an attempt or a task ended."""
+    """Reason why a process, an attempt or a task ended."""
 
     OK = "ok"
     USER_ERROR = "user-error"
@@ -81,7 +81,7 @@ _FINAL = frozenset(
 
 
 def cause_of(text: str, otherwise: Cause = Cause.UNKNOWN) -> Cause:
-    """Return the cause with this name; `otherwise` if only a later version knows it."""
+    """Return the cause with this name; `otherwise` for a name that only a later version knows."""
     try:
         return Cause(text)
     except ValueError:
@@ -89,7 +89,7 @@ def cause_of(text: str, otherwise: Cause = Cause.UNKNOWN) -> Cause:
 
 
 def kind_of(cause: Cause) -> Kind:
-    """Return the budget that a cause counts against; every cause has exactly one."""
+    """Return the kind of a cause, and so the budget it counts against; every cause has exactly one."""
     if cause is Cause.OK:
         return Kind.DONE
     if cause in _INTERRUPTIONS:

@@ -75,9 +75,7 @@ def _body(line: bytes) -> bytes | None:
 
 
 def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
-    """Return the bodies of all lines, five times as fast as one by one; None if the lines must be checked one by
-    one.
-    """
+    """Return the bodies of all lines, in a fifth of the time; None if the lines must be checked one by one."""
     lines = content.split(b"\n")
     del lines[-1]
     num, heads = len(lines), b"".join([line[:HEADER] for line in lines])

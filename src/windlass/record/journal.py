@@ -158,7 +158,7 @@ class JournalReader:
         return self._num_passed_over + sum(self._num_at_end.values())
 
     def poll(self, *, is_fresh: bool = False) -> list[Record]:
-        """Return the records appended since the last call; costs one stat per writer if there are none.
+        """Return the records appended since the last call; if there are none, this takes one stat per writer.
 
         Args:
             is_fresh: bypass the caches of a network file system client, which keeps listings and sizes for up to a

@@ -35,7 +35,7 @@ _RARE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") | frozenset(range(128, 256))
 
 
 class Redactor:
-    """Redactor that replaces every form of the given secrets by `[secret NAME]`.
+    """Redactor that replaces every form of the given secrets with `[secret NAME]`.
 
     It keeps no state between calls: pass unconsumed bytes again, followed by more data.
 
@@ -180,7 +180,7 @@ class _WordTable:
         self._words = frozenset(self._places)
 
     def candidates(self, data: bytes, start: int) -> list[tuple[int, bytes]]:
-        """Return (position, pattern) pairs to compare in `data` from `start` on; positions are never negative."""
+        """Return the (position, pattern) pairs to compare in `data` from `start` on; positions are never negative."""
         found: list[tuple[int, bytes]] = []
         if not self._words:
             return found

@@ -29,7 +29,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Decision:
-    """Decision after the end of an attempt; without a verdict the next attempt starts."""
+    """Decision after an attempt has ended; without a verdict, the next attempt starts."""
 
     verdict: State | None
     cause: str = ""

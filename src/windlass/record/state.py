@@ -1,4 +1,4 @@
-"""State of a run: the facts that the records in its journal state.
+"""State of a run, derived from the records in its journal.
 
 The facts do not depend on the order of records of different writers: every fact has one key (task, job, attempt,
 rank) and, where two writers may record the same key, a defined precedence. So a journal read in any order gives

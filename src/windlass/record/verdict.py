@@ -1,4 +1,4 @@
-"""Second copy of a task's end, in its job's folder, which survives damage to the journal file.
+"""Second copy of the record of a task's end, in its job's folder, which survives damage to the journal file.
 
 The journal remains authoritative; the copy is read only if the journal has no end of the task. It is the same record,
 framed as in the journal, so it names its writer and the number of records in that writer's file.

@@ -1,4 +1,4 @@
-"""API for user code in a job: `from windlass import report`. Outside windlass, calls do nothing.
+"""API for user code in a job: `from windlass import report`. Outside windlass, its calls do nothing.
 
     for step in range(start, num_steps):
         loss = train(step)

@@ -16,7 +16,7 @@ _MAX_REMEMBERED = 10_000
 
 
 class Hiding:
-    """Redactor that replaces the secrets in this process's environment by `[secret NAME]`.
+    """Redactor that replaces the secrets in this process's environment with `[secret NAME]`.
 
     The supervisor passes the names of variables that are secrets (`WINDLASS_SECRET_NAMES`) and of those with the path of
     a secret's file (`WINDLASS_SECRET_FILES`); the process already has the values.

@@ -153,7 +153,7 @@ def place() -> Place:
 
 
 def metrics(values: Mapping[str, float], *, step: int | None = None) -> None:
-    """Record current values: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
+    """Record the current values of metrics: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
     current().metrics(values, step)
 
 

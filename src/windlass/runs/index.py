@@ -115,7 +115,7 @@ class Index:
         return action(self._connection())
 
     def _refresh_quietly(self) -> None:
-        """Fill a new database; on failure, `_try` continues in memory."""
+        """Fill a new database; if that fails, `_try` continues in memory."""
         with contextlib.suppress(sqlite3.DatabaseError):
             self._refresh(self._connection())
 

@@ -174,7 +174,7 @@ class LogFollower:
         yield from self._bar(log)
 
     def _bar(self, log: LogFile) -> Iterator[LogLine]:
-        """Yield the newest state of a progress bar, dropping earlier states."""
+        """Yield the newest state of a progress bar, and drop earlier states."""
         partial = self._partial.get(log.path, b"")
         if b"\r" not in partial:
             return

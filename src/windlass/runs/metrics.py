@@ -64,7 +64,7 @@ def series(run: RunFolder, name: str, task: str | None = None) -> list[MetricPoi
 
 
 def last(run: RunFolder, task: str | None = None) -> dict[str, MetricPoint]:
-    """Return the newest value of every metric."""
+    """Return the newest point of every metric."""
     newest: dict[str, tuple[tuple[int, float, int], MetricPoint]] = {}
     for report in _reports(run, task):
         order = (report.attempt, report.at, -report.rank)

@@ -44,7 +44,7 @@ def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
 
 
 def missing_records(path: Path, facts: RunFacts) -> list[str]:
-    """Return descriptions of the records that are missing in the journal, judging by the run's folder.
+    """Describe the records that are missing in the journal, judging by the run's folder.
 
     Files of running jobs can be ahead of the journal: call it only after the jobs are gone.
     """
@@ -121,7 +121,7 @@ def _complete_task(path: Path, facts: RunFacts, name: str) -> None:
 
 
 def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
-    """Restore the record of a task's outputs from the manifest, which exists only after success."""
+    """Restore the record of a task's outputs from the manifest, which exists only after a success."""
     if name in facts.outputs:
         return
     try:

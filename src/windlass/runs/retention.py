@@ -45,7 +45,7 @@ class RetentionDecision:
 
 
 def rules_of(run: RunFolder) -> Retain:
-    """Return the retention rules of a run; the default keeps everything.
+    """Return a run's retention rules; the default keeps everything.
 
     Raises:
         NotFoundError, PreconditionError, SpecError: its plan cannot be read.
@@ -127,7 +127,7 @@ def note_removed(run: RunFolder, decisions: Sequence[RetentionDecision], at: flo
 
 
 def removed(run: RunFolder) -> dict[str, str]:
-    """Return the checkpoints that the rules removed, as reasons by path."""
+    """Return why the rules removed checkpoints, by path."""
     try:
         content = read_json(run.path / _RECORD)
     except FileNotFoundError:

@@ -64,12 +64,12 @@ class RunFolder:
 
     @property
     def mirror_file(self) -> Path:
-        """Return the path of the list of pulled journal files, which exists if this folder mirrors a run at a site."""
+        """Return the path of the list of pulled journal files; it exists if this folder mirrors a run at a site."""
         return self.path / "mirror.json"
 
     @property
     def heard_file(self) -> Path:
-        """Return the path of the file whose time is that of the last contact with the run's site."""
+        """Return the path of the file whose modification time is that of the last contact with the run's site."""
         return self.path / "mirror.heard"
 
     def heard_at(self) -> float:

@@ -1,4 +1,4 @@
-"""Lookup of secrets: first in the environment (for CI), then in the user's store."""
+"""Lookup of secrets, first in the environment (for CI), then in the user's store."""
 
 from __future__ import annotations
 

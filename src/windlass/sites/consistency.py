@@ -184,7 +184,7 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
-    """Yield a problem if a name is not listed in the profile; an empty list allows any name."""
+    """Yield a problem if a name is not in the list; an empty list allows any name."""
     if name and known and name not in known:
         close = nearest(name, known)
         hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known)}"

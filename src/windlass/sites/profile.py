@@ -64,7 +64,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
-    """Node that jobs avoid."""
+    """Node that jobs must avoid."""
 
     host: Annotated[str, Doc("Name of the node, or a Slurm host list.")]
     reason: Annotated[str, Doc("Reason.")] = ""

@@ -18,7 +18,7 @@ _FORMS = ", ".join(f"{scheme}:" for scheme in DATA_SCHEMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """Named input: a `source`, or data built from another source; pinned by digest."""
+    """Named input data: a `source`, or data built from another source; pinned by digest."""
 
     source: Annotated[str, Doc("Location: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""

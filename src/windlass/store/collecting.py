@@ -1,4 +1,4 @@
-"""Garbage collection of versions that are unnamed, unneeded and unused, and of orphaned objects.
+"""Garbage collection of versions that have no name, are not needed and were not used, and of orphaned objects.
 
 A local store is locked during a collection (`store.lock`). A store at a URL has no locks: only files older than any
 transfer are removed, and manifests are read again before objects are removed.
@@ -43,7 +43,7 @@ class Collected:
 def collect(
     store: LocalStore, *, pinned: Mapping[str, str], older_than_s: float = 7 * _DAY_S, is_dry: bool = False
 ) -> Collected:
-    """Remove versions that are unnamed, unpinned and unused, and objects that belong to no version.
+    """Remove versions that have no name, are not pinned and were not used, and objects that belong to no version.
 
     Blocks until writers have finished. Idempotent; the next collection completes an interrupted one.
 

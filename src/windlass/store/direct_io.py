@@ -75,7 +75,7 @@ def _exchange(given: int, made: int | None, view: memoryview, num_held: int, pos
 
 
 def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
-    """Switch O_DIRECT on or off for an open file; return False if it is not supported."""
+    """Switch O_DIRECT on or off for an open file; return False if that is not supported."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_on else flags & ~_DIRECT)

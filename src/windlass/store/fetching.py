@@ -56,7 +56,7 @@ class Blob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Fetcher of blobs into a store.
+    """Fetcher that downloads blobs to a store.
 
     Attributes:
         progress: called with the size of each received piece.

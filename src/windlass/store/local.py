@@ -71,7 +71,7 @@ class LocalStore:
 
     @classmethod
     def of(cls, home: Path, environ: Mapping[str, str] = os.environ) -> LocalStore:
-        """Return the store at `$WINDLASS_STORE` or `<home>/store`, with `$WINDLASS_STORE_QUOTA`."""
+        """Return the store at `$WINDLASS_STORE` or `<home>/store`, limited by `$WINDLASS_STORE_QUOTA`."""
         stated = environ.get("WINDLASS_STORE")
         root = Path(stated).expanduser().absolute() if stated else home / "store"
         quota = environ.get("WINDLASS_STORE_QUOTA", "")
@@ -148,7 +148,7 @@ class LocalStore:
             os.utime(self._version_path(digest))
 
     def read(self, digest: str) -> Version:
-        """Read a version by its full digest.
+        """Return the version with a full digest.
 
         Raises:
             NotFoundError: there is no such version (`data-not-found`).

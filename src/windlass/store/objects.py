@@ -46,7 +46,7 @@ class Objects:
         return Path(self.name(sha256, is_executable=is_executable))
 
     def name(self, sha256: str, *, is_executable: bool = False) -> str:
-        """Return `path` as text, since Path objects dominate the cost of small files."""
+        """Return `path` as text; Path objects would dominate the cost of small files."""
         return f"{self._prefix}{sha256[:2]}/{sha256}{'.x' if is_executable else ''}"
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
@@ -189,7 +189,7 @@ class Inbox:
         return sha256
 
     def take(self, temporary: Path, sha256: str, size_bytes: int, *, is_executable: bool = False) -> None:
-        """Add a finished file with a known digest."""
+        """Add a finished file whose digest is known."""
         target = self._objects.name(sha256, is_executable=is_executable)
         if not self._claims(target, size_bytes):
             temporary.unlink()
@@ -198,7 +198,7 @@ class Inbox:
         self._accept(os.fspath(temporary), target, size_bytes)
 
     def _claims(self, target: str, size_bytes: int) -> bool:
-        """Claim an object for writing; return False if it exists or is being added."""
+        """Claim an object for writing; return False if the object exists or is being added."""
         with self._mutex:
             if target in self._coming:
                 return False

@@ -78,7 +78,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Answer(Protocol):
-    """Parts of urllib's response that are used."""
+    """Those parts of urllib's response that are used."""
 
     status: int
     headers: Message

@@ -1,4 +1,4 @@
-"""Scan of a local file or folder, giving the entries of a version."""
+"""Scan of a local file or folder, which gives the entries of a version."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _roots() -> bytes | None:
 
 
 class _Calls:
-    """Proxy of the generated stub that adds deadlines."""
+    """Proxy for the generated stub that adds deadlines to all calls."""
 
     def __init__(self, stub: Any, address: str, time_left: Callable[[], Deadline]) -> None:
         self._stub = stub
@@ -256,7 +256,7 @@ class _Calls:
 
 
 class _Call:
-    """Method of the stub; its calls, including streams, end at the deadline."""
+    """Stub method whose calls, including streams, end at the deadline."""
 
     def __init__(self, method: Any, calls: _Calls) -> None:
         self._call = method

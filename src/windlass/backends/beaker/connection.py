@@ -1,4 +1,4 @@
-"""Connection to Beaker for one account, opened on the first call; every call has a deadline."""
+"""Connection to Beaker for one account, which is opened on the first call; every call has a deadline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BeakerConnection:
 
     @property
     def account(self) -> BeakerAccount:
-        """Return the account; raises AccessError or PreconditionError like `read_account`."""
+        """Return the account. Raises AccessError or PreconditionError, like `read_account`."""
         if self._account is None:
             self._account = read_account(self._environ)
         return self._account

@@ -31,7 +31,7 @@ class Datasets(BeakerConnection):
     """Part of the service that manages datasets."""
 
     def create_dataset(self, name: str, folder: Path, *, workspace: str = "", description: str = "") -> str:
-        """Create a dataset from a folder's files, including empty ones; its name must identify the content.
+        """Create a dataset from a folder's files, including empty files; its name must identify the content.
 
         An existing dataset of that name is reused; if its upload was interrupted, it is completed. Modes and
         links are not kept: a link becomes the file that it points to.
@@ -175,7 +175,7 @@ class Datasets(BeakerConnection):
             return None
 
     def _made(self, client: BeakerClient, name: str, workspace: str, description: str) -> tuple[Any, bool]:
-        """Create the dataset, or find it, also after a lost reply; return it and whether it is new."""
+        """Create the dataset, or find it if it exists or a reply is lost; return it and whether it is new."""
         workspace_id = self._workspace_id(client, workspace)
         while True:
             try:

@@ -267,7 +267,7 @@ class Experiments(BeakerConnection):
         return tuple(sorted(found, key=lambda event: event.last_ns))
 
     def _home_of(self, client: BeakerClient, experiment: str) -> Any:
-        """Return an experiment's workspace as Beaker's message."""
+        """Return the workspace of an experiment, as the client's message object."""
         home = client.workload.get(experiment).experiment.workspace_id
         return client.rpc("GetWorkspace", client.messages.GetWorkspaceRequest(workspace_id=home)).workspace
 

@@ -178,7 +178,7 @@ class Tail:
 
 @dataclass(slots=True)
 class Away:
-    """Timer of an outage of Beaker, so that a short outage does not end following."""
+    """Timer for an outage of Beaker; a short outage does not end following."""
 
     patience_s: float
     since: float | None = None
@@ -224,7 +224,7 @@ class _Following:
             self._hand_over()
 
     def _look(self) -> bool:
-        """Start to read the logs of new jobs; return whether no more jobs can appear."""
+        """Start readers for the logs of new jobs; return whether no more jobs can appear."""
         try:
             is_over = self._service.get(self._experiment).is_over
             jobs = self._service.jobs(self._experiment, ranks=self._ranks)
@@ -261,7 +261,7 @@ class _Following:
                 return
 
     def _hand_over(self) -> None:
-        """Pass on received lines until it is time to check for new jobs again."""
+        """Pass received lines on until it is time to check for new jobs again."""
         ends_at = time.monotonic() + self._look_s
         while True:
             try:

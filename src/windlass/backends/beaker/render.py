@@ -102,7 +102,7 @@ def _size(num_bytes: int) -> str:
 
 
 def _context(document: JobDocument) -> dict[str, Any]:
-    """Return the keys for priority and preemption; Beaker rejects the old key `preemptible` beside the new ones.
+    """Return the keys for priority and preemption, without the old key `preemptible`, which Beaker rejects beside them.
 
     A task that must not be preempted is protected for as long as it may run; if that is not known, Beaker's default
     applies. A task that may start only once is not requeued, which its supervisor would only reject.

@@ -1,4 +1,4 @@
-"""Creation of an experiment, exactly once even if a process dies in between.
+"""Creation of an experiment, which happens exactly once even if a process dies in between.
 
 The job's folder is on disk before Beaker is called, and the experiment's name is derived from the job's token. So a
 client that finds a folder without a result calls again, and Beaker reports that the experiment exists.

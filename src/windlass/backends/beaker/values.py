@@ -108,7 +108,7 @@ class BeakerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerEvent:
-    """Event in a job's history, and how many times it occurred."""
+    """Event in a job's history, with the number of times it occurred."""
 
     status: str
     message: str

@@ -53,7 +53,7 @@ class DockerBackend(LocalBackend):
 
 
 def check_engine(program: str) -> str:
-    """Return an engine's version; if it does not respond, raise UnreachableError with what to do."""
+    """Return an engine's version; if the engine does not respond, raise UnreachableError with what to do."""
     result = ContainerEngine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
     if result.code == 0:
         return result.stdout.strip()

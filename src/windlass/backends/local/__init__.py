@@ -1,1 +1,1 @@
-"""This machine: the job's processes run as the user who launched them."""
+"""The local backend: jobs run on this machine as processes of the user who launched them."""

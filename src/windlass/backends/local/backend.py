@@ -43,7 +43,7 @@ class LocalBackend:
         return submit(rendered)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Return RUNNING for each job of which any guard or supervisor lives on this machine."""
+        """Return the states of jobs: RUNNING while any guard or supervisor of a job lives on this machine."""
         return {job.backend_id: observation_of(job) for job in jobs}
 
     def cancel(self, job: Submission) -> None:

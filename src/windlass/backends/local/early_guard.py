@@ -39,7 +39,7 @@ def start_early_guard(archive: Path) -> None:
 
 
 def use_early_guard(argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
-    """Let the waiting guard run the job in `argv`; return None if no guard of the same program waits.
+    """Let the waiting guard run the job in `argv`, and return it; None if no guard of the same program waits.
 
     The job is handed over in one write of less than a pipe's atomic size: the guard receives all of it or nothing.
     """

@@ -40,7 +40,7 @@ def observation_of(job: Submission) -> Observation:
 
 
 def is_visible(folder: Path) -> bool:
-    """Return whether the job's process ids are valid on this machine, also after a reboot of it."""
+    """Return whether the job's process ids can be checked on this machine, even after a reboot."""
     try:
         where = read_dictionary(folder / SUBMITTED).get("where")
     except (FileNotFoundError, PreconditionError):

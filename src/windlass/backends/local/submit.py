@@ -1,4 +1,4 @@
-"""Start of a job's guard, exactly once even if a client dies before it has recorded the start."""
+"""Start of a job's guard, which happens exactly once even if a client dies before it has recorded the start."""
 
 from __future__ import annotations
 

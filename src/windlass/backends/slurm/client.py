@@ -77,7 +77,7 @@ class SlurmClient:
 
     @property
     def version(self) -> SlurmVersion:
-        """Return the Slurm version in the profile; if there is none, query it once."""
+        """Return the Slurm version in the profile; if the profile has none, query it once."""
         if self._version is None:
             self._version = SlurmVersion.parse(self._run("sbatch", "--version").out) or OLDEST
         return self._version

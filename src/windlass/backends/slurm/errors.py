@@ -1,5 +1,5 @@
-"""Translation of sbatch's errors: "unreachable" if the job may be queued, otherwise "rejected", with the user's
-values.
+"""Translation of sbatch's errors, with the user's values: "unreachable" if the job may be queued, otherwise
+"rejected".
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Quality of service: its priority, the QOS that it may preempt, and its walltime limit in seconds (None: no
-    limit).
+    """Quality of service: its priority, the QOS that it may preempt, and its walltime limit in seconds (None if
+    unlimited).
     """
 
     name: str
@@ -175,7 +175,7 @@ def partition_of(
     qualities: Sequence[Quality],
     config: Mapping[str, str],
 ) -> Partition:
-    """Convert a partition to a profile's form; if its nodes differ, it is described as most of them are."""
+    """Convert a partition to a profile's form; if its nodes differ, the most common kind is described."""
     own = [node for node in nodes if record.name in node.partitions]
     shapes = Counter((node.cpus, node.memory, node.gpus, node.gres, node.arch) for node in own)
     cpus, memory, gpus, gres, arch = shapes.most_common(1)[0][0] if shapes else (0, 0, None, "", "")

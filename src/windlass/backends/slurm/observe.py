@@ -32,7 +32,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Content of the queue at one moment.
+    """Snapshot of the queue.
 
     Attributes:
         began_at: monotonic time before the query was sent; later changes may be missing.
@@ -127,7 +127,7 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobE
 
 
 def _has_begun_as_another(folder: Path, job: SlurmJob) -> bool:
-    """Return True if another link of the chain started with the same job id.
+    """Return True if another link of the chain has started with the same job id.
 
     A controller that lost its state reused the id while that link ran: it ended the running link, started the id again,
     was rejected by the nodes, and cancelled it. The nodes may be in use again before the reason is queried.

@@ -164,7 +164,7 @@ def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Par
 
 
 def _laid_over(base: Partition, found: Partition) -> Partition:
-    """Return the new values, or the old ones where the probe found nothing."""
+    """Return the values that the probe found, or the old ones where it found nothing."""
     values = {field.name: getattr(found, field.name) or getattr(base, field.name) for field in fields(Partition)}
     gpus = base.gpus if found.gpus is None else found.gpus
     # Gres may say `h100` for a GPU known as `gh200`: a name that a user wrote is kept.
@@ -205,7 +205,7 @@ def _scheduler(
 
 
 def _network(sections: Mapping[str, Section], base: SiteNetwork) -> SiteNetwork:
-    """Return the network settings that match the login node's devices; `site check` reports if compute nodes differ."""
+    """Return network settings guessed from the login node's devices; `site check` verifies them on compute nodes."""
     names = _text(sections, "network").split()
     if any(name.startswith("hsn") for name in names):
         return replace(base, interface=base.interface or "hsn", interconnect=base.interconnect or "slingshot")
@@ -231,7 +231,7 @@ def _files(sections: Mapping[str, Section], user: str, base: FileSystem) -> File
 
 
 def _for_everybody(path: str, user: str) -> str:
-    """Replace the user's name in a path by `${user}`, so that colleagues can use the profile."""
+    """Replace the user's name in a path with `${user}`, so that colleagues can use the profile."""
     parts = posixpath.normpath(path).split("/")
     return "/".join("${user}" if part == user and index > 1 else part for index, part in enumerate(parts))
 

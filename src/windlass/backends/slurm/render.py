@@ -290,7 +290,7 @@ def option_lines(options: Iterable[str]) -> list[str]:
 
 
 def where_options(queue: QueueRequest) -> list[str]:
-    """Return the options that say where a job may run, and on which account."""
+    """Return the options that say where a job may run and which account it uses."""
     words = {
         "partition": queue.partition,
         "qos": queue.qos,

@@ -1,4 +1,4 @@
-"""Submission of a job, exactly once even if a process dies in between.
+"""Submission of a job, which happens exactly once even if a process dies in between.
 
 The job's folder is on disk before the first sbatch. A client that finds it without a result (after a crash, on another
 machine) searches for a job with our mark: in the queue, in the job's folder (where a started link writes its id), and
@@ -123,7 +123,9 @@ def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, numbe
 
 
 def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
-    """Return the links that an earlier call queued without a reply, and whether the chain is alive or never began."""
+    """Return the links that an earlier call queued although its reply was lost, and whether the chain is alive or
+    never began.
+    """
     name, mark = document.queue.name, document.chain.mark
     ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]
     if ours:

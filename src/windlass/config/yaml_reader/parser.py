@@ -99,7 +99,7 @@ class _Part:
 
 
 class _Composer:
-    """Composer of one text in a single pass over its events."""
+    """Composer that reads one text in a single pass over its events."""
 
     def __init__(self, text: str, source: str, place: SourcePlace | None, *, merges: bool = False) -> None:
         self._text = text

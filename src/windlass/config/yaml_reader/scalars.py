@@ -26,7 +26,7 @@ _MAX_DIGITS = 1000
 
 
 def resolve_scalar(text: str) -> bool | int | float | str | None:
-    """Return the value of a plain scalar. Raises ValueError for a number that is out of range."""
+    """Return the value of a plain scalar. Raises ValueError if a number is out of range."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in "+-.0123456789":

@@ -70,9 +70,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
 
 
 def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
-    """Return the repository that has the pinned commit, and the commit: the folder's repository, or else windlass's
-    store.
-    """
+    """Return the repository that has the pinned commit (the folder's, or else windlass's store), and the commit."""
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():
         candidates.append(store.absolute())

@@ -153,7 +153,7 @@ class Git:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Commit's tree, and when the commit was made (seconds since 1970)."""
+    """Commit: its tree, and when it was made (seconds since 1970)."""
 
     tree: str
     time_s: int

@@ -144,7 +144,7 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
 
 @contextlib.contextmanager
 def unstored_tree(repository: Repository) -> Iterator[tuple[Git, str]]:
-    """Yield git, able to read the exact working tree, and the tree's id; nothing is left behind."""
+    """Yield git on a database with the exact working tree, and that tree's id; nothing is left behind."""
     with _database(repository, write=False) as database:
         tree, _ = _build(repository, database)
         yield database.aim(repository.aimed), tree

@@ -46,7 +46,7 @@ class DataPin:
 
 
 def no_secret(name: str) -> str:
-    """Return an empty string: there is no vault."""
+    """Return an empty string, for use where there is no vault."""
     return ""
 
 

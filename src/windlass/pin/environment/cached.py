@@ -1,4 +1,4 @@
-"""Building of something once for any number of processes, such that an incomplete build is never used.
+"""Building of something once for any number of processes, so that an incomplete build is never used.
 
     <place>.lock            held while building
     <place>/<generation>/   the build itself, made in its final place (a virtual environment cannot be moved)

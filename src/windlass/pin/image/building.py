@@ -40,7 +40,7 @@ Flavour = Literal["buildx", "buildkit", "classic", "buildah"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
-    """Builder of an engine.
+    """Builder that an engine has.
 
     Attributes:
         flavour: `buildx`; `buildkit`, built into an engine; `classic`; `buildah`, built into podman.
@@ -194,7 +194,7 @@ def _fault_line(tail: str) -> str:
 
 
 def _last_lines(text: str) -> Sequence[str]:
-    """Return the last output of the failed step; BuildKit numbers the steps and mixes their output."""
+    """Return the last lines of the failed step; BuildKit numbers the steps and mixes their output."""
     failed = re.findall(r"^#(\d+) ERROR: (.*)$", text, re.MULTILINE)
     if failed:
         number, error = failed[-1]

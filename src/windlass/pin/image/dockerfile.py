@@ -1,4 +1,4 @@
-"""Parser of Dockerfiles that finds the images they start from; pure.
+"""Parser for Dockerfiles that finds the images from which they start; pure.
 
 Source: Dockerfile reference, "Parser directives", "Understand how ARG and FROM interact", "Here-documents".
 """

@@ -1,4 +1,4 @@
-"""Interface to docker, podman and buildah: inspect, pull, push and tag images.
+"""Interface to docker, podman and buildah: inspects, pulls, pushes and tags images.
 
 Everything goes through their command lines, with the user's own configuration and logins.
 """

@@ -155,7 +155,7 @@ def _pull_named(pin: ImagePin, wanted: str, maker: ImageMaker) -> ImageFacts:
 
 
 def _packages_of(facts: ImageFacts, maker: ImageMaker) -> tuple[str, ...]:
-    """Return the packages in an image, which are listed only once for each image id."""
+    """Return the packages in an image; they are listed only once for each image id."""
     key = facts.image_id.removeprefix("sha256:")
     known = read_record(maker.cache, key, maker.engine.kind)
     if known is not None:
@@ -387,7 +387,7 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
 
 
 def _unfinished(pin: ImagePin) -> str:
-    """Return the name for an image while it is built: a killed client's build may still finish, and must not
+    """Return the name for an image while it is built; a killed client's build may still finish, and must not
     replace the name in use.
     """
     return f"{pin.name}:building-{pin.key[:24]}"

@@ -42,7 +42,7 @@ _BUILDING = ".building"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecord:
-    """Image that was built, or found by its content, on this machine.
+    """Record of an image that was built on this machine, or found by its content.
 
     Attributes:
         commits: commits of the code that it serves, oldest first, including those of snapshots.
@@ -120,7 +120,7 @@ def list_records(cache: Path) -> list[ImageRecord]:
 
 
 def find_record(cache: Path, word: str) -> ImageRecord:
-    """Return the newest image for a commit, tag, key, id or digest, or a prefix of at least six characters.
+    """Return the newest image with a commit, tag, key, id or digest, or a prefix of one with at least six characters.
 
     Raises:
         NotFoundError: none matches.

@@ -1,4 +1,4 @@
-"""Contents of a run archive: its file list, and checked writing and extraction of files.
+"""Contents of a run archive: its file list, and writing and extraction of checked files.
 
 <run>/archive.json              the list, first
 <run>/ro-crate-metadata.json    the same for other tools
@@ -172,8 +172,7 @@ def stays_inside(path: str, link: str) -> bool:
 
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
-    """Compute the digests of the files below a folder, and yield them; add escaping links and special files to
-    `left_out`.
+    """Yield the files below a folder with their digests; add escaping links and special files to `left_out`.
 
     Raises PreconditionError (`archive-changed`) if a file is deleted meanwhile.
     """
@@ -262,7 +261,7 @@ class _Counted:
 
 @contextmanager
 def unchanged(source: Path) -> Iterator[None]:
-    """Raise PreconditionError (`archive-changed`) if a file in the block was deleted since it was listed."""
+    """Raise PreconditionError (`archive-changed`) if a file read in the block was deleted since it was listed."""
     try:
         yield
     except FileNotFoundError as error:

@@ -62,7 +62,7 @@ def path_here(run: RunFolder, path: str) -> Path:
 
 
 def left_out_of(run: RunFolder) -> dict[str, str]:
-    """Return the parts of the run that are not in the archive, as reasons by path."""
+    """Return why parts of the run are not in the archive, by path."""
     found = import_facts(run).get("left_out")
     return dict(found) if isinstance(found, dict) else {}
 
