@@ -1,5 +1,6 @@
-"""Fake scheduler whose jobs run as real processes, and which can delay, reject, preempt, hide or lose jobs and
-replies.
+"""Fake scheduler for tests, whose jobs run as real processes.
+
+It can delay, reject, preempt or hide jobs, and lose jobs and replies.
 
 Verified: it passes the same conformance suite as the real backends. Jobs that it schedules run as local processes.
 """

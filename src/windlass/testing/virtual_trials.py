@@ -271,7 +271,7 @@ class VirtualExecutor:
         self.is_cut = False
 
     def open(self, work: Work) -> None:
-        """Become the head of the world."""
+        """Make this executor the head of the world."""
         del work
         self.world.head = self
 

@@ -35,7 +35,7 @@ _MAX_RUNS = 200
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete run ids, then names of experiments and `last`."""
+    """Complete run ids, then names of experiments, then `last`."""
     from windlass.runs.store import experiment_of  # lazy: here and below, only a shell that completes needs it
 
     ids = _run_ids()
@@ -70,7 +70,7 @@ def complete_tasks(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_attempts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the attempt numbers of the run given earlier on the line, and `all`."""
+    """Complete `all` and the attempt numbers of the run given earlier on the line."""
     numbers = {number for task in _run(context).facts().tasks.values() for number in task.attempts}
     return beginning([*map(str, sorted(numbers)), "all"], incomplete)
 
@@ -96,7 +96,7 @@ def _run(context: click.Context) -> RunFolder:
 
 
 def complete_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the names of sweeps, and `last`."""
+    """Complete `last` and the names of sweeps."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.tune.sweep.finding import sweep_names
 

@@ -125,7 +125,7 @@ _SILENT = ("log_level", "quiet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantrySettings:
-    """Defaults that a project sets; a setting is empty if not set."""
+    """Defaults that a project sets; those that it does not set are empty."""
 
     workspace: str = ""
     budget: str = ""

@@ -221,7 +221,7 @@ def _default_name(recipe: RecipeSettings, checkout: Checkout) -> str:
 
 
 def _free_name(account: GantryAccount, name: str) -> str:
-    """Return the name or, if it is taken, the name with a number from 2 upwards that is free."""
+    """Return the name, with a free number from 2 upwards appended if the name is taken."""
     number, free = 1, name
     while account.has_experiment(free):
         number += 1 if number < 10 else number // 2  # a nightly name may be taken a thousand times

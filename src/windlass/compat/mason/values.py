@@ -39,8 +39,9 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def duration_ns(text: str) -> int:
-    """Parse a duration as Beaker does and return nanoseconds: `90m`, `2h30m`, `1.5 hours`; a bare number is in
-    seconds.
+    """Parse a duration as Beaker does and return nanoseconds.
+
+    `90m`, `2h30m` and `1.5 hours` are valid; a bare number is in seconds.
     """
     try:
         return parse_duration_ns(text)

@@ -35,8 +35,9 @@ class GitRepoState(Base):
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> GitRepoState:
-        """Return the state of the local repository or, in a job without one, the state that the launch stored in
-        variables.
+        """Return the state of the local repository.
+
+        In a job without one, this is the state that the launch stored in variables.
 
         Raises:
             PreconditionError: neither exists.

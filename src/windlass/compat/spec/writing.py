@@ -60,8 +60,9 @@ def _task(experiment: Experiment, name: str) -> Any:
 
 
 def is_count(key: str, value: object) -> bool:
-    """Return True if the value is a number, as in `arguments: 2`, which makes Beaker's `arguments` of the last two
-    words of `run`.
+    """Return True if the value is a number, as in `arguments: 2`.
+
+    It says how many words at the end of `run` are Beaker's `arguments`.
     """
     return key == "arguments" and isinstance(value, int) and not isinstance(value, bool)
 

@@ -164,8 +164,9 @@ class TokenLoader:
         return self._shape.length
 
     def set_batch(self, tokens: int) -> None:
-        """Change the tokens per global batch, starting with the next batch. Raises SpecError if they are not
-        divisible.
+        """Change the tokens per global batch, starting with the next batch.
+
+        Raises SpecError if they are not divisible.
         """
         self._change(replace(self._shape, tokens=tokens))
 

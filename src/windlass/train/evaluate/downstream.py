@@ -166,8 +166,9 @@ def _lm_eval() -> Any:
 
 
 def _scores(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
-    """Return the metrics in each task's `{"acc,none": 0.5, "alias": ...}`; names include the filter unless it is
-    `none`.
+    """Return the metrics in each task's `{"acc,none": 0.5, "alias": ...}`.
+
+    Names include the filter unless it is `none`.
     """
     found = []
     for task, values in results.items():

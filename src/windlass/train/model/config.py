@@ -30,8 +30,9 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Low frequencies divided, high ones kept, and a smooth transition between. Source: Llama 3.1 model card and
-    configuration.
+    """Low frequencies divided, high ones kept, and a smooth transition between.
+
+    Source: Llama 3.1 model card and configuration.
     """
 
     factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")] = 8.0

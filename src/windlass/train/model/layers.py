@@ -33,8 +33,9 @@ class RMSNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU layer without biases, down(silu(gate(x)) * up(x)). Source: Shazeer 2020, "GLU variants improve
-    transformer".
+    """SwiGLU layer without biases, down(silu(gate(x)) * up(x)).
+
+    Source: Shazeer 2020, "GLU variants improve transformer".
     """
 
     def __init__(self, d_model: int, hidden: int) -> None:

@@ -124,8 +124,9 @@ class LanguageModule:
         return {"loss": losses.sum(), "weight": weight}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights and the optimizer's state by parameter name and, with `skip`, the guard's history as
-        `guard`.
+        """Return the weights and the optimizer's state by parameter name.
+
+        With `skip`, they include the guard's history as `guard`.
         """
         state = training_state(self.model, self.optimizer)
         return state if self._guard is None else {**state, "guard": self._guard.state_dict()}

@@ -29,7 +29,7 @@ def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
 
 
 def sync_gradients(model: nn.Module) -> None:
-    """Sum accumulated gradients over data-parallel processes. Collective. For pipelines."""
+    """Sum accumulated gradients over data-parallel processes. Collective; used by pipelines."""
     replicas = replicas_of(model)
     if replicas is not None:
         replicas.sync()

@@ -1,5 +1,6 @@
-"""Mid-training and long-context extension of OLMo 2 and OLMo 3 with the published settings, as data. Read in November
-2026.
+"""Mid-training and long-context extension of OLMo 2 and OLMo 3 with the published settings, as data.
+
+Read in November 2026.
 
 Each begins with the weights and, for OLMo 3, the optimiser's state of the stage before, at step 1 of a schedule of its own.
 `checkpoint.load.path` of an OLMo 3 recipe is the place where you put that checkpoint of OLMo-core; the docstring names the

@@ -139,8 +139,9 @@ class ReportHandler:
             self._state.commands.append(go)
 
     def credit(self, trial: Trial) -> int:
-        """Return how many reports a trial may send without an answer: the smaller of the scheduler's and stopper's
-        credits.
+        """Return how many reports a trial may send without an answer.
+
+        This is the smaller of the scheduler's credit and the stopper's.
         """
         core = self._core
         credit = core.scheduler.credit(core.sweep, trial)

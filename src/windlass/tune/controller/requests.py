@@ -38,8 +38,9 @@ def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
 
 
 def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
-    """Return pending requests, oldest first, each with its file, which is to be removed once the request is
-    journalled.
+    """Return pending requests, oldest first, each with its file.
+
+    The file is to be removed once the request is in the journal.
 
     An invalid file is renamed to `.damaged`, so that it can be inspected; it does not end the sweep.
     """

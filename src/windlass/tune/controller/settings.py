@@ -34,7 +34,7 @@ Mode = Literal["skip", "resume", "restart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What to do with trials when a sweep is restored: skip, resume from the checkpoint, or restart.
+    """Actions on trials when a sweep is restored: skip, resume from the checkpoint, or restart.
 
     A skipped trial that is not finished counts as finished.
     """

@@ -162,7 +162,9 @@ class TrialAttempt:
             self._upto = max(self._upto, upto)
 
     def _save_as_told(self) -> None:
-        """Save as ordered.
+        """Carry out an order to save.
+
+        A class saves now; a function returns its newest checkpoint or, without one, its next.
 
         A class saves now; a function returns its newest checkpoint or, without one, its next.
         """

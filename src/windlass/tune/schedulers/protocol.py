@@ -70,7 +70,7 @@ class ScheduledSweep(Protocol):
 
     @property
     def is_searching(self) -> bool:
-        """Whether a new trial may still arrive, for which `choose` can leave room.
+        """True if a new trial may still arrive, for which `choose` can leave room.
 
         False when the search has ended, and in a choice that is repeated because the searcher has none at present.
         """
@@ -150,8 +150,9 @@ class SweepScheduler(Protocol):
         """
 
     def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
-        """Called when a running trial has ended: by itself, by a stopper, from outside, or by this scheduler's own
-        STOP.
+        """Called when a running trial has ended.
+
+        It ended by itself, or was ended by a stopper, from outside, or by this scheduler's own STOP.
 
         `result` is its last one; `trial.status` is TERMINATED already.
         """

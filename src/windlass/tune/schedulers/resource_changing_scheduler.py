@@ -19,8 +19,9 @@ Bundles = list[Bundle]
 
 
 class DistributeResources:
-    """Allocation that gives each live trial an equal part of the free resources, and takes some back if there are too
-    few.
+    """Allocation that gives each live trial an equal part of the free resources.
+
+    It takes some back if there are too few.
 
     Args:
         add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.

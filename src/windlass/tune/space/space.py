@@ -68,8 +68,9 @@ class Space:
         return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
 
     def grid_point(self, index: int) -> dict[str, int]:
-        """Return the option of every grid at a point of their product, by key; options that contain grids are
-        enumerated too.
+        """Return the option of every grid at a point of their product, by key.
+
+        Grids inside an option are enumerated too.
         """
         chosen: dict[str, int] = {}
         _place(self.root, index, chosen)

@@ -79,8 +79,9 @@ class Trainable:
         return self._save(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Continue from a saved state, either the dict that `save_checkpoint` returned or its folder, which may have
-        moved.
+        """Continue from a saved state.
+
+        It is the dict that `save_checkpoint` returned, or its folder, which may have moved.
         """
         self._restore(checkpoint)
 
@@ -98,8 +99,9 @@ class Trainable:
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Resources | Mapping[str, float] | None:
-        """Return the resources for a trial with this configuration, unless the sweep sets them; None stands for one
-        CPU.
+        """Return the resources for a trial with this configuration; None stands for one CPU.
+
+        Resources that the sweep sets take precedence.
         """
         return None
 

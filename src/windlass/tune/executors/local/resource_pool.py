@@ -132,8 +132,9 @@ class ResourcePool:
         return {gpu for gpu, free in self._gpus.items() if free == _STEPS}
 
     def _choose(self, demands: Sequence[int]) -> dict[str, int] | None:
-        """Choose GPUs, whole ones first, then for each fraction the fullest GPU that fits; return None if they do not
-        fit.
+        """Choose GPUs, or return None if they do not fit.
+
+        Whole GPUs are chosen first; a fraction goes to the fullest GPU on which it fits.
         """
         free = dict(self._gpus)
         chosen: dict[str, int] = {}

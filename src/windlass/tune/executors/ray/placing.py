@@ -37,8 +37,9 @@ class Placer:
         self._class = ray.remote(SlotActor)
 
     def make(self, order: SlotOrder) -> tuple[Any, Any]:
-        """Request an actor and its placement group, and return both, the group as None if none is needed. Does not
-        block.
+        """Request an actor and its placement group, and return both. Does not block.
+
+        The group is None if the actor needs none.
         """
         options = actor_options(order.resources)
         group = None
