@@ -100,8 +100,9 @@ class Backend(Protocol):
         """
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Submit the job. Blocking; idempotent: a second call with the same `rendered.token` finds the first call's
-        job.
+        """Submit the job.
+
+        Blocking and idempotent: a second call with the same `rendered.token` finds the first call's job.
 
         Raises:
             PreconditionError: the site rejects the job permanently.
@@ -109,8 +110,9 @@ class Backend(Protocol):
         """
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Return the states of jobs by backend id, with one request for all; a job that cannot be seen is UNKNOWN,
-        not GONE.
+        """Return the states of jobs by backend id, with one request for all.
+
+        A job that cannot be seen is UNKNOWN, not GONE.
         """
 
     def cancel(self, job: Submission) -> None:
@@ -153,6 +155,7 @@ class CanSubmitMany(Protocol):
     """Backend that accepts many jobs of the same shape at once."""
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Submit several jobs in order, like `Backend.submit` but with fewer requests to the site; equally
-        idempotent.
+        """Submit several jobs in order, like `Backend.submit` but with fewer requests to the site.
+
+        It is as idempotent as `Backend.submit`.
         """

@@ -73,8 +73,9 @@ def exchange(
 
 @contextlib.contextmanager
 def _opened(stdin: bytes | Path) -> Iterator[int]:
-    """Yield a file descriptor from which the input can be read; bytes are never written to disk, since they may be
-    secret.
+    """Yield a file descriptor from which the input can be read.
+
+    Bytes are never written to disk, since they may be secret.
     """
     if isinstance(stdin, Path):
         descriptor = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)

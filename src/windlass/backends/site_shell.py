@@ -146,8 +146,9 @@ class LocalShell(_TextShell):
 
 
 class SshShell(_TextShell):
-    """Shell on a login node, reached with the OpenSSH client; commands share one connection, which is kept for ten
-    minutes.
+    """Shell on a login node, reached with the OpenSSH client.
+
+    Commands share one connection, which is kept for ten minutes.
 
     Args:
         target: `user@host`, or a name in the user's ssh configuration.
@@ -215,8 +216,9 @@ class SshShell(_TextShell):
         return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
 
     def _control_path(self) -> str:
-        """Return the socket's path; each address and configuration has its own, and `%C` distinguishes the resolved
-        hosts.
+        """Return the socket's path.
+
+        Each address and configuration has its own, and `%C` distinguishes the resolved hosts.
         """
         key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
         return f"{_socket_folder()}/{key}-%C"
@@ -247,9 +249,7 @@ def _exchanged(
 
 
 def _without_secrets() -> dict[str, str]:
-    """Return this process's environment without secrets for ssh, whose configuration may forward any variable
-    (`SendEnv`).
-    """
+    """Return this process's environment without secrets, for ssh, which may forward any variable (`SendEnv`)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 

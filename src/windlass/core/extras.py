@@ -54,8 +54,9 @@ def require(module: str, message: str, *, hint: str) -> Any:
 
 
 def missing_extra(error: ImportError) -> str:
-    """Return the extra with the package that windlass failed to import; empty if user code imported it or no extra
-    has it.
+    """Return the extra with the package that windlass failed to import.
+
+    The result is empty if user code imported it, or if no extra has it.
     """
     module = (error.name or "").partition(".")[0]
     importer = _importer(error.__traceback__)

@@ -39,9 +39,7 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def patch_between(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the smallest patch that turns `base` into `wanted`: `merge(base, patch)` equals `wanted`, including
-    nulls.
-    """
+    """Return the smallest patch that turns `base` into `wanted`, so that `merge(base, patch)` equals `wanted`."""
     patch = _patch(base, wanted)
     assert isinstance(patch, dict)  # between two mappings
     return patch

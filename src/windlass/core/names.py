@@ -15,8 +15,9 @@ NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and 
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` is a valid name for an experiment, task or secret file; such a name is safe as a file
-    name.
+    """Return whether `text` is a valid name for an experiment, task or secret file.
+
+    Such a name is safe as a file name.
     """
     return _NAME.match(text) is not None
 

@@ -204,9 +204,7 @@ def is_here(process: ProcessId) -> bool:
 
 
 def process_world() -> dict[str, str]:
-    """Return the scope in which process numbers are valid: machine, boot and PID namespace, each compared
-    separately.
-    """
+    """Return the scope in which process numbers are valid: machine, boot and PID namespace, as separate values."""
     try:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:

@@ -1,6 +1,4 @@
-"""Folders of any depth: in Python 3.11 `os.walk`, `shutil.rmtree` and `os.makedirs` recurse, and fail at 1000
-levels.
-"""
+"""Folders of any depth, without the recursion that makes Python 3.11's `os.walk` fail at 1000 levels."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ __all__ = ["remove_tree", "walk"]
 def walk(
     root: str | Path, onerror: Callable[[OSError], object] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a tree from the top like `os.walk`, without recursion; a caller may remove names from the list of
-    folders.
+    """Walk a tree from the top like `os.walk`, without recursion.
+
+    A caller may remove names from the list of folders.
     """
     pending = [str(root)]
     while pending:

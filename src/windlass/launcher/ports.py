@@ -79,13 +79,15 @@ class SiteMirror(Protocol):
         """Return whether requests in the journal reach running jobs."""
 
     def pull(self) -> bool:
-        """Pull the records written at the site. Raises UnreachableError, or NotFoundError if the run was never sent
-        there.
+        """Pull the records written at the site.
+
+        Raises UnreachableError, or NotFoundError if the run was never sent there.
         """
 
     def push(self) -> None:
-        """Push this machine's records; they are on the site's disk when this returns. Raises the same errors as
-        `pull`.
+        """Push this machine's records.
+
+        They are on the site's disk when this returns. Raises the same errors as `pull`.
         """
 
 

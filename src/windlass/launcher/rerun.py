@@ -134,8 +134,9 @@ def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Ma
 
 
 def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
-    """Return the environment overrides, which are valid only at another kind of site; refuse overrides of other
-    pinned keys.
+    """Return the environment overrides, which are valid only at another kind of site.
+
+    Refuse overrides of other pinned keys.
     """
     is_elsewhere = site.backend != old.site.backend
     changed = []

@@ -80,9 +80,7 @@ def collect(
 
 
 def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
-    """Return the parameters that are named like seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted
-    path.
-    """
+    """Return the parameters with names of seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted path."""
     found: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
@@ -93,8 +91,9 @@ def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
 
 
 def host_facts(clock: Clock | None = None) -> dict[str, object]:
-    """Return facts about this machine: name, kernel, CPU, memory, GPUs, Python, windlass; runs nvidia-smi if it is
-    installed.
+    """Return facts about this machine: name, kernel, CPU, memory, GPUs, Python, windlass.
+
+    Runs nvidia-smi if it is installed.
     """
     uname = os.uname()
     return {

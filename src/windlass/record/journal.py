@@ -191,8 +191,9 @@ class JournalReader:
         return found
 
     def _list(self, is_fresh: bool) -> list[str]:
-        """Return the files to follow. A folder is listed again only if it changed, since that takes long for a big
-        gang.
+        """Return the files to follow.
+
+        A folder is listed again only if it changed, since that takes long for a big gang.
 
         Two changes within one tick of the file system's clock look like one, so a recently changed folder is listed again.
         """

@@ -107,8 +107,9 @@ def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
 def build_manifest(
     path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False, is_beside: bool = False
 ) -> Manifest:
-    """Build the manifest of a folder or file by reading every byte; an existing manifest, sockets and the like are left
-    out.
+    """Build the manifest of a folder or file by reading every byte.
+
+    An existing manifest, sockets and the like are left out.
 
     Args:
         is_durable: also sync every file and folder to disk.
@@ -217,8 +218,9 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
 
 
 def differences(path: Path, manifest: Manifest, *, reads: bool = True) -> list[tuple[str, str]]:
-    """Return a (relative path, problem) pair for each file that differs from the manifest; additional files are
-    ignored.
+    """Return a (relative path, problem) pair for each file that differs from the manifest.
+
+    Additional files are ignored.
 
     Sizes are compared before anything is read, so a torn copy is detected quickly.
 

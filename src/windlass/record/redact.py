@@ -167,9 +167,7 @@ class Redactor:
 
 
 class _WordTable:
-    """Table that finds where patterns may occur, using one 4-byte word of each pattern for each of the four
-    alignments.
-    """
+    """Table that finds where patterns may occur, by one 4-byte word of each pattern for each of four alignments."""
 
     def __init__(self, patterns: Iterable[tuple[bytes, Iterable[int]]]) -> None:
         self._places: dict[int, list[tuple[bytes, int]]] = {}

@@ -308,9 +308,7 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
-    """Set an attempt's end: a supervisor's record outranks a client's, a later leader's outranks an earlier one's,
-    and otherwise the first counts.
-    """
+    """Store an attempt's end under its leader's epoch; of several, the first one counts."""
     epoch = max(epoch, -1)
     precedence = (-record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
     if epoch not in attempt.ends or precedence > attempt.ends[epoch][0]:

@@ -79,8 +79,9 @@ def sync_reports() -> None:
 
 
 def saving_ended(saving: Saving, path: str, *, step: int) -> None:
-    """Record a checkpoint whose manifest the caller has written, without reading its files again; can be called from
-    any thread.
+    """Record a checkpoint whose manifest the caller has written, without reading its files again.
+
+    This can be called from any thread.
 
     Outside windlass it does nothing. A path may be a URL.
 
@@ -182,9 +183,7 @@ def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
 
 
 def _journalled(reporter: Reporter) -> Iterator[tuple[int, float, str]]:
-    """Yield the checkpoints in the task's `checkpoint` records, without parsing other lines, such as millions of
-    metrics.
-    """
+    """Yield the checkpoints in the task's `checkpoint` records, without parsing millions of metrics."""
     if reporter.journal is None or not reporter.journal.is_dir():
         return
     needle = f'"kind":"{events.CHECKPOINT}"'.encode("ascii")

@@ -179,8 +179,7 @@ def should_stop() -> bool:
 
 
 def should_checkpoint() -> bool:
-    """Return whether the code should save now, because the task's `every` has passed since the last save or a save was
-    requested.
+    """Return whether the code should save now: its `every` has passed since the last save, or a save was requested.
 
     It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Call it on one rank and share the
     answer.

@@ -246,8 +246,7 @@ class LocalStore:
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def open_object(self, entry: VersionEntry) -> Path:
-        """Return the path of an entry's object with the right mode, copied from the one with the other mode if
-        necessary.
+        """Return the path of an entry's object with the right mode, copied from the other mode if necessary.
 
         Raises:
             PreconditionError: the object is missing (`store-damaged`).

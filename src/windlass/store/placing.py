@@ -64,9 +64,7 @@ def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") 
 
 
 def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> list[str]:
-    """Return descriptions of what changed since a version was placed, by size and time, or by bytes if
-    `is_thorough`.
-    """
+    """Describe what changed since a version was placed: sizes and times, or every byte if `is_thorough`."""
     stamps = _read_stamps(path)
     problems = []
     for entry in version.entries:

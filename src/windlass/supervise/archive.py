@@ -26,8 +26,9 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def ensure_archive(cache: Path) -> Path:
-    """Create this installation's zipapp if it is missing; return its path. Checking an existing one takes a stat per
-    source file.
+    """Create this installation's zipapp if it is missing.
+
+    Return its path. Checking an existing one takes a stat per source file.
 
     It contains the sources and byte code for this Python; another Python (3.9 or newer) uses the sources.
     """

@@ -49,8 +49,9 @@ class UserCode(Protocol):
         """Move the output to the log; return False while the disk is full."""
 
     def trouble(self, now: float, keep: Callable[[], set[int]]) -> End | None:
-        """Return how the process ends if it must end now: too much memory, or a disk that stays full. `keep` as in
-        `kill`.
+        """Return how the process ends if it must end now: too much memory, or a disk that stays full.
+
+        `keep` is as in `kill`.
         """
 
     def stopped_by_signal(self) -> bool:
@@ -92,8 +93,9 @@ class Processes(Protocol):
         """
 
     def adopt(self, attempt: int, identity: str) -> tuple[UserCode, bool]:
-        """Take over the process that an earlier supervisor started; return it, and whether it is below the same
-        guard.
+        """Take over the process that an earlier supervisor started.
+
+        Return it, and whether it is below the same guard.
         """
 
     def sweep(self, identities: Sequence[str]) -> None:

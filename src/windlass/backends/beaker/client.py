@@ -192,9 +192,7 @@ class BeakerClient(Beaker):
         super().close()  # type: ignore[no-untyped-call]
 
     def __del__(self) -> None:
-        """Do nothing: the official client would close its connections here, which can block forever at Python's
-        exit.
-        """
+        """Do nothing: the official client would close connections here, which can block forever when Python exits."""
 
 
 def _roots() -> bytes | None:
@@ -236,8 +234,9 @@ class _Calls:
             raise left.too_slow() from error
 
     def _connect(self, limit_s: float) -> None:
-        """Check that the server responds, using a call that needs no token; tried twice, in case the server is
-        restarting.
+        """Check that the server responds, using a call that needs no token.
+
+        The call is tried twice, in case the server is restarting.
         """
         ends_at, why = time.monotonic() + limit_s, "no response"
         for pause_s in (_SECOND_TRY_S, 0.0):
@@ -286,9 +285,7 @@ class _Session(requests.Session):
         self._time_left = time_left
 
     def request(self, method: str, url: str | bytes, *args: Any, **options: Any) -> requests.Response:
-        """Like `requests.Session.request`, but retry until the deadline if the request was certainly not carried
-        out.
-        """
+        """Like `requests.Session.request`, but retry until the deadline if the request was surely not carried out."""
         left = self._time_left()
         while True:
             if isinstance(options.get("data"), io.IOBase):

@@ -96,8 +96,9 @@ class Experiments(BeakerConnection):
         return found
 
     def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
-        """Return all jobs of an experiment, including every attempt, sorted by task and oldest first; one call per
-        replica.
+        """Return all jobs of an experiment, including every attempt, sorted by task and oldest first.
+
+        This takes one call per replica.
 
         Args:
             ranks: return only the jobs of these replicas; empty for all.

@@ -1,6 +1,4 @@
-"""Logs of all replicas and attempts of an experiment: printed as they arrive, or saved to files that later calls
-extend.
-"""
+"""Logs of an experiment's replicas and attempts: printed as they arrive, or saved to files and extended later."""
 
 from __future__ import annotations
 

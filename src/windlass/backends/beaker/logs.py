@@ -76,8 +76,9 @@ class _Reader:
             return bool(client.job.get(self._job).status.HasField("finalized"))
 
     def lines(self, *, follow: bool, tail: int) -> Iterator[BeakerLogLine]:
-        """Yield the lines that were not read yet; stop at the log's end, or when a followed log must be requested
-        again.
+        """Yield the lines that were not read yet.
+
+        Stop at the log's end, or when a followed log must be requested again.
         """
         while True:
             is_whole = yield from self._stream(follow=follow, tail=tail)

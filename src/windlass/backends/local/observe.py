@@ -22,9 +22,7 @@ _MAX_NAMED = 4
 
 
 def observation_of(job: Submission) -> Observation:
-    """Return RUNNING while a guard or supervisor of the job lives, UNKNOWN if that cannot be determined, otherwise
-    GONE.
-    """
+    """Return RUNNING while a guard or supervisor of the job lives, GONE if none does, UNKNOWN if that is unclear."""
     if not is_visible(job.folder):
         return Observation(
             state=JobState.UNKNOWN, detail="its processes run on another machine or in another container"

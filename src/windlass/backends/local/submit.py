@@ -47,9 +47,7 @@ def read_dictionary(path: Path) -> dict[str, object]:
 
 
 def _find(rendered: Rendered) -> Submission | None:
-    """Return the job that an earlier call started with this token, even if that client died before recording
-    anything.
-    """
+    """Return the job that an earlier call started with this token, even if its client recorded nothing."""
     marker = rendered.folder / SUBMITTED
     if marker.exists():
         return _submission(rendered.folder, str(read_dictionary(marker)["guard"]))

@@ -1,5 +1,6 @@
-"""The Slurm backend: a job is a chain of Slurm jobs (links); windlass queues the first, and each link queues the
-next.
+"""The Slurm backend: a job is a chain of Slurm jobs (links).
+
+Windlass queues the first, and each link queues the next.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class SlurmBackend:
         return submit(self._commands, rendered, self._push)
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Queue jobs of the same shape as tasks of a job array, and other jobs one by one; each is found by its
-        mark.
+        """Queue jobs of the same shape as tasks of a job array, and other jobs one by one.
+
+        Each is found by its mark.
         """
         return submit_many(self._commands, rendered, self._push)
 

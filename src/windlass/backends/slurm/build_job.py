@@ -70,9 +70,7 @@ def build_script(job: BuildJob, profile: Profile) -> str:
 
 
 def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
-    """Return a queue request for enough of a node to compile quickly, with a GPU, since some imports fail without
-    one.
-    """
+    """Return a request for enough of a node to compile quickly, with a GPU, since some imports need one."""
     scheduler, there = profile.scheduler, profile.partitions.get(job.partition, Partition())
     return QueueRequest(
         name=job.name,

@@ -83,8 +83,9 @@ class SlurmClient:
         return self._version
 
     def jobs(self, name: str = "") -> list[SlurmJob]:
-        """Return the user's jobs that the controller knows, including recently ended ones; with `name`, only jobs
-        with it.
+        """Return the user's jobs that the controller knows, including recently ended ones.
+
+        With `name`, only jobs with that name are returned.
         """
         program, *options = LISTING_OF_ALL
         whose = "--me" if self.version.has_me else f"--user={self._who()}"
@@ -92,9 +93,7 @@ class SlurmClient:
         return read_listing(self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out)
 
     def past(self, names: Sequence[str]) -> list[Past]:
-        """Return the accounting records of jobs with these names, or completion file records at a site without
-        accounting.
-        """
+        """Return the accounting records of jobs with these names; without accounting, completion file records."""
         if not names:
             return []
         if not self.profile.scheduler.accounting:

@@ -1,6 +1,4 @@
-"""Translation of sbatch's errors, with the user's values: "unreachable" if the job may be queued, otherwise
-"rejected".
-"""
+"""Translation of sbatch's errors: "unreachable" if the job may be queued, otherwise "rejected"."""
 
 from __future__ import annotations
 

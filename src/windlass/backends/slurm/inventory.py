@@ -74,9 +74,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Quality of service: its priority, the QOS that it may preempt, and its walltime limit in seconds (None if
-    unlimited).
-    """
+    """Quality of service: priority, the QOS that it may preempt, and walltime limit in seconds (None if unlimited)."""
 
     name: str
     priority: int
@@ -201,8 +199,9 @@ def partition_of(
 def _is_preempted(
     record: PartitionRecord, nodes: Sequence[NodeRecord], others: Sequence[PartitionRecord], config: Mapping[str, str]
 ) -> bool:
-    """Return True if a partition with a higher tier shares its nodes and preemption is by tier. Source:
-    slurm.conf(5).
+    """Return True if a partition with a higher tier shares its nodes and preemption is by tier.
+
+    Source: slurm.conf(5).
     """
     if config.get("PreemptType") != "preempt/partition_prio" or record.preempt_mode in ("OFF", ""):
         return False

@@ -122,8 +122,7 @@ def job_script(document: JobDocument, folder: PurePath, archive: PurePath, versi
 def array_script(
     document: JobDocument, name: str, folder: PurePath, num_tasks: int, archive: PurePath, version: SlurmVersion
 ) -> str:
-    """Return the script for an array of jobs with the same shape: task i is link 1 of the job in line i of
-    `ARRAY_LIST`.
+    """Return the script for an array of equal jobs: task i is link 1 of the job in line i of `ARRAY_LIST`.
 
     A task sets its job's name and mark when it starts, so that its later links wait for it and clients find it. A task
     that cannot do so fails: under the array's name a later link would start at the same time.

@@ -123,9 +123,7 @@ def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, numbe
 
 
 def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
-    """Return the links that an earlier call queued although its reply was lost, and whether the chain is alive or
-    never began.
-    """
+    """Return the links that an earlier call queued, and whether the chain is alive or never began."""
     name, mark = document.queue.name, document.chain.mark
     ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]
     if ours:

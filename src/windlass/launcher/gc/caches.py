@@ -70,8 +70,9 @@ class Needs:
 def clear(
     home: Home, *, has_images: bool, has_data: bool, older_than_s: float, drops_pinned: bool, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove images and data that no run needs; yield what was removed and what was kept. With `is_dry`, remove
-    nothing. Blocking.
+    """Remove images and data that no run needs.
+
+    Yield what was removed and what was kept. With `is_dry`, remove nothing. Blocking.
     """
     seen: list[Removal | Kept] = []
     if has_images:
@@ -222,8 +223,9 @@ def remove_built_data(removal: Removal, _home: Home) -> bool:
 
 
 def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
-    """Remove versions of data that no run needs from the store, or only list them with `is_dry`. Named versions
-    stay.
+    """Remove versions of data that no run needs from the store, or only list them with `is_dry`.
+
+    Named versions stay.
     """
     from windlass.launcher.data import Data  # lazy: most homes have no store
 

@@ -102,8 +102,9 @@ def assess(run: RunFolder, home: Home) -> Assessment:
 
 
 def was_staged(ports: ClientPorts, facts: RunFacts) -> bool:
-    """Return whether all of a run's files were staged; jobs are recorded only after that, whatever was deleted
-    since.
+    """Return whether all of a run's files were staged.
+
+    Jobs are recorded only after that, whatever was deleted since.
     """
     return ports.files.is_staged() or any(task.jobs for task in facts.tasks.values())
 

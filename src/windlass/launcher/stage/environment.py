@@ -40,8 +40,9 @@ def ensure_site_environment(
     qos: str = "",
     log: Callable[[str], None],
 ) -> SiteBuild:
-    """Return a run's environment at a site, building it if necessary. Blocking; idempotent; safe for concurrent
-    clients.
+    """Return a run's environment at a site, building it if necessary.
+
+    Blocking and idempotent; safe for concurrent clients.
 
     With `env.build: compute` it does not block: it queues a build job, or finds one in the queue.
 

@@ -36,8 +36,9 @@ def pin_image(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin `env.image` for a site or machine; nothing is built or written. `log` gets a line before a registry is
-    queried.
+    """Pin `env.image` for a site or machine.
+
+    Nothing is built or written. `log` gets a line before a registry is queried.
 
     Raises:
         PreconditionError: the image must be built, and the place has no engine and no registry is set.

@@ -77,9 +77,7 @@ class WorkingTree:
 
 
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
-    """Return the sorted names of files that differ from HEAD: staged, modified, deleted, or untracked but not
-    ignored.
-    """
+    """Return the sorted names that differ from HEAD: staged, modified, deleted, or untracked but not ignored."""
     return look_at(git, is_exact=is_exact).changes
 
 
@@ -136,9 +134,7 @@ def changed_files(git: Git, seen: WorkingTree) -> list[str]:
 
 
 def list_converted(git: Git, own_attributes: Path) -> list[str]:
-    """Return the tracked files whose bytes on disk differ from git's by design: line endings, `ident`, encodings
-    (not filters).
-    """
+    """Return tracked files that differ from git's copy by design: line endings, `ident`, encodings, not filters."""
     listed = git.lines("ls-files", "--cached", "--others", "--exclude-standard", "--", ":(glob)**/.gitattributes")
     files = [own_attributes, *(git.folder / unquote(name) for name in listed)]
     if not any(path.is_file() and _CONVERTING.search(path.read_bytes()) for path in files):

@@ -155,8 +155,9 @@ def _check_same(name: str, file: RemoteFile) -> None:
 
 
 class _Known:
-    """Known digests of a source's files; each is valid for one tag. Saved now and then, so that a killed fetch can
-    resume.
+    """Known digests of a source's files.
+
+    Each is valid for one tag. Saved now and then, so that a killed fetch can resume.
     """
 
     def __init__(self, path: Path, address: str) -> None:

@@ -99,8 +99,9 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
 
 
 def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, str]) -> RemoteFile:
-    """Convert an entry of the hub's list; raises KeyError, TypeError, ValueError or AttributeError for anything
-    else.
+    """Convert an entry of the hub's list.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for anything else.
     """
     path = sibling["rfilename"]
     stored = sibling.get("lfs") or {}

@@ -49,8 +49,9 @@ def look_at_driver(
     arch: str,
     today: str = "",
 ) -> DriverFinding | None:
-    """Compare the locked torch with the partition's `cuda`; return None if they are compatible or either is unknown;
-    pure.
+    """Compare the locked torch with the partition's `cuda`.
+
+    Return None if they are compatible, or if either is unknown. Pure.
 
     Args:
         overrides: the site's; one that replaces torch is checked instead of the lock file.

@@ -181,9 +181,7 @@ def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str
 
 
 def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None) -> None:
-    """Raise if the manifest requires a package that is not locked: the only cheap sign that a lock file is out of
-    date.
-    """
+    """Raise if the manifest requires a package that is not locked, which shows that the lock file is out of date."""
     wanted = manifest.table("project").get("dependencies", []) if manifest is not None else []
     missing = []
     for requirement in wanted if isinstance(wanted, list) else []:

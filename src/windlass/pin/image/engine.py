@@ -76,8 +76,9 @@ class ImageEngine:
         log: Path | None = None,
         cwd: Path | None = None,
     ) -> Completed:
-        """Run the program until it exits, whatever its exit code; with `log`, its output is written there as it
-        appears.
+        """Run the program until it exits, whatever its exit code.
+
+        With `log`, its output is written there as it appears.
         """
         argv = [self.program, *arguments]
         if log is not None:

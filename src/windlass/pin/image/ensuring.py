@@ -387,8 +387,9 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
 
 
 def _unfinished(pin: ImagePin) -> str:
-    """Return the name for an image while it is built; a killed client's build may still finish, and must not
-    replace the name in use.
+    """Return the name for an image while it is built.
+
+    A killed client's build may still finish, and must not replace the name in use.
     """
     return f"{pin.name}:building-{pin.key[:24]}"
 

@@ -104,8 +104,9 @@ def built_name(project: str, branch: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """Convert text to a valid part of an image name; if that changes it, digits of its digest are added to keep it
-    unique.
+    """Convert text to a valid part of an image name.
+
+    If that changes it, digits of its digest are added to keep it unique.
     """
     clean = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_PART].strip("-")
     if clean and clean == text:

@@ -1,6 +1,4 @@
-"""Packages installed in an image, listed in a container, so that the record has what is installed, not what was
-requested.
-"""
+"""Packages that an image contains, listed in a container: what is installed, not what was requested."""
 
 from __future__ import annotations
 
@@ -63,8 +61,9 @@ def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
 
 
 def write_sbom(engine: ImageEngine, image: str, path: Path) -> Path | None:
-    """Write the image's bill of materials (SPDX, JSON) if syft or docker's `sbom` is installed; otherwise return
-    None.
+    """Write the image's bill of materials (SPDX, JSON) if syft or docker's `sbom` is installed.
+
+    Otherwise return None.
     """
     if shutil.which("syft") is not None:
         argv = ["syft", "scan", f"{engine.kind}:{image}", "-o", "spdx-json", "-q"]

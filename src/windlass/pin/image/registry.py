@@ -39,8 +39,9 @@ _MAX_BYTES = 8 << 20
 
 
 def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
-    """Return the digest (`sha256:...`) that a registry has for a tag or digest. One to three requests; blocks up to
-    `timeout_s` for each.
+    """Return the digest (`sha256:...`) that a registry has for a tag or digest.
+
+    This takes one to three requests, each of at most `timeout_s`.
 
     Raises:
         NotFoundError: the registry has no such image (`image-not-found`).

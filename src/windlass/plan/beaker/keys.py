@@ -18,8 +18,9 @@ __all__ = ["KeptKey", "kept_keys"]
 
 
 def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
-    """Yield a decision about each key under `beaker`; at a Beaker site, only about those that windlass handles
-    itself.
+    """Yield a decision about each key under `beaker`.
+
+    At a Beaker site, only the keys that windlass handles itself are considered.
     """
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":

@@ -30,8 +30,9 @@ def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_
 
 
 def _tidy_code(left: _Tree, right: _Tree) -> bool:
-    """Keep what identifies the code; equal trees mean equal code, whatever the commit. Return whether the code is
-    equal.
+    """Keep what identifies the code.
+
+    Equal trees mean equal code, whatever the commit. Return whether the code is equal.
     """
     one, other = _section(left, "code"), _section(right, "code")
     is_same = (
@@ -105,8 +106,9 @@ def _tidy_data(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
-    """Keep the declaration of a changed build, since its key follows from that or other differences; return the builds'
-    names.
+    """Keep the declaration of a changed build, since its key follows from that or other differences.
+
+    Return the builds' names.
 
     Returns:
         The names of builds whose key differs.

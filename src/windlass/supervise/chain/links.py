@@ -145,8 +145,9 @@ class LinkManager:
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 
     def queue_next(self, now: float) -> bool:
-        """Request the next link; return whether the request is settled. The link after that is requested some seconds
-        later.
+        """Request the next link.
+
+        Return whether the request is settled. The link after that is requested some seconds later.
 
         A refused request is settled too; it is repeated while the work continues.
         """

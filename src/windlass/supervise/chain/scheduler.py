@@ -18,8 +18,7 @@ __all__ = ["JobScheduler", "PastLink", "SchedulerError"]
 
 @dataclass(frozen=True)
 class PastLink:
-    """Earlier link, with data that distinguishes it from another job with the same id, since a controller may reuse
-    ids.
+    """Earlier link, with data that distinguishes it from a later job to which a controller gave the same id.
 
     Attributes:
         job_id: the scheduler's id.
@@ -56,8 +55,9 @@ class JobScheduler(Protocol):
         """
 
     def queued(self) -> Mapping[int, str]:
-        """Return the ids of this job's waiting and running links by number, including this one; raises
-        SchedulerError.
+        """Return the ids of this job's waiting and running links by number, including this one.
+
+        Raises SchedulerError.
         """
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -81,8 +81,9 @@ class JobScheduler(Protocol):
         """
 
     def is_over(self) -> bool:
-        """Return whether this start has ended according to the scheduler, or is unknown to it; raises
-        SchedulerError.
+        """Return whether this start has ended according to the scheduler, or is unknown to it.
+
+        Raises SchedulerError.
         """
 
     def is_end_confirmed(self, past: PastLink) -> bool:

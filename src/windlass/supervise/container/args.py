@@ -113,8 +113,9 @@ def _limits(job: JobDocument, user: ContainerUser) -> list[str]:
 
 
 def _devices(container: ContainerConfig, env: Mapping[str, str]) -> list[str]:
-    """Return the options that expose the leased GPUs, which are renumbered from 0 inside. Source: NVIDIA Container
-    Toolkit, Docker and CDI.
+    """Return the options that expose the leased GPUs, which are renumbered from 0 inside.
+
+    Source: NVIDIA Container Toolkit, Docker and CDI.
     """
     ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     if not container.gpus or not ids:

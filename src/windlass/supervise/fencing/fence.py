@@ -175,8 +175,9 @@ def heartbeat_path(place: Path, rank: int) -> Path:
 
 
 def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
-    """Return the content of the heartbeat files of all other starts of a job, by path; blocks on the shared file
-    system.
+    """Return the content of the heartbeat files of all other starts of a job, by path.
+
+    Blocks on the shared file system.
 
     If this start has a name, the heartbeats of other jobs of the task are included.
 

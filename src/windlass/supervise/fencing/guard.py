@@ -303,8 +303,9 @@ def _create_exits() -> int:
 
 
 def _reap(supervisor: int, context: GuardContext, agent: FencingAgentProcess | None) -> int:
-    """Wait for the supervisor and return its status; record other exits for the next one, and restart a dead fencing
-    agent.
+    """Wait for the supervisor and return its status.
+
+    Record other exits for the next one, and restart a dead fencing agent.
     """
     while True:
         try:

@@ -1,5 +1,4 @@
-"""Connections between a gang's leader and its replicas: JSON lines over TCP, after both ends have proved that they know
-the job's token.
+"""Connections between a gang's leader and its replicas: JSON lines over TCP, after a mutual handshake.
 
 Replicas send statuses, the leader sends orders. Both ends run inside the supervisor's event loop and never block it;
 no durable data is sent this way. Any local user can connect, so unverified connections are restricted: lines of fixed
@@ -188,8 +187,9 @@ class LeaderServer:
         self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
-        """Drop unverified connections at random until `most` are left; a dropped replica reconnects, and a flood is
-        thinned out.
+        """Drop unverified connections at random until `most` are left.
+
+        A dropped replica reconnects, and a flood is thinned out.
         """
         while len(self._unverified) > most:
             number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)

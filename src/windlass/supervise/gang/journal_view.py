@@ -53,8 +53,9 @@ class RunJournalView:
             self.facts.apply(record)
 
     def refresh(self) -> None:
-        """Read everything appended so far, bypassing the caches of network file systems; call this before a
-        decision.
+        """Read everything appended so far, bypassing the caches of network file systems.
+
+        Call this before a decision.
         """
         self._fresh_at = float("-inf")
         self.poll()

@@ -229,8 +229,9 @@ class Leader:
             self._note(f"cannot start replicas: {problem}")
 
     def release(self) -> None:
-        """Clean up after the task: release its leases and record its outputs; if the run is over, also remove its
-        secrets.
+        """Clean up after the task: release its leases and record its outputs.
+
+        If the run is over, also remove its secrets.
         """
         self._journal.poll()
         facts = self._journal.facts

@@ -82,8 +82,9 @@ class _Group:
         self._processes.append(subprocess.Popen([program, *command[1:]], env=dict(environ)))
 
     def wait(self) -> tuple[int, int]:
-        """Block until all have succeeded or one has failed; return its local rank and exit code (128 + n for signal
-        n).
+        """Block until all have succeeded or one has failed.
+
+        Return its local rank and exit code (128 + n for signal n).
         """
         while True:
             codes = [process.poll() for process in self._processes]

@@ -112,8 +112,7 @@ class LogPump:
         return PumpResult(num_bytes, self._is_eof, False, data)
 
     def drain(self, deadline: float) -> PumpResult:
-        """Pump until the output ends, or until everything printed before `deadline` is in the log, even if the redactor
-        held it back.
+        """Pump until the output ends, or everything printed before `deadline` is in the log, held-back bytes included.
 
         Args:
             deadline: monotonic time; in the past: pump only the current content of the pipe.

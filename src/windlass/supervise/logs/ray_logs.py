@@ -22,8 +22,9 @@ _PIECE_BYTES = 1 << 20
 
 
 def collect_ray_logs(folder: Path, target: Path, redactor: Redactor) -> int:
-    """Copy the logs in Ray's folder on this node to `target`; return the number of files. Blocks for a few seconds at
-    most.
+    """Copy the logs in Ray's folder on this node to `target`.
+
+    Return the number of files. Blocks for a few seconds at most.
 
     Raises:
         OSError: a file cannot be read or written; earlier ones were copied.

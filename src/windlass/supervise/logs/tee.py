@@ -73,8 +73,9 @@ class Watcher(Protocol):
 
 
 def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
-    """Run a function in a child, forward signals to it, and call the watcher meanwhile; return the child's exit
-    code.
+    """Run a function in a child, forward signals to it, and call the watcher meanwhile.
+
+    Return the child's exit code.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()

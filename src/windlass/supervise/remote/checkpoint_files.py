@@ -35,9 +35,7 @@ class CheckpointFiles:
 
 
 def find_checkpoints(folder: Path, pattern: str) -> list[CheckpointFiles]:
-    """Return a task's checkpoints, oldest first: those with a manifest, and those whose path matches `pattern` (may
-    be "").
-    """
+    """Return a task's checkpoints, oldest first: those with a manifest, and those that match `pattern`, if any."""
     if not folder.is_dir():
         return []
     found = {held.path: held for held in _committed(folder)}

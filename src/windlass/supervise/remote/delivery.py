@@ -53,8 +53,9 @@ def secret_values(job: JobDocument) -> dict[str, bytes]:
 
 
 def secret_variables(job: JobDocument) -> dict[str, str]:
-    """Return the variables that pass the secrets to the user's processes: values, or paths of 0600 files;
-    idempotent.
+    """Return the variables that pass the secrets to the user's processes: values, or paths of 0600 files.
+
+    Idempotent.
     """
     variables = {}
     values = secret_values(job)

@@ -75,8 +75,9 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
 
 
 def _read_report(report: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
-    """Parse the report by the user's code; an unknown cause becomes an ordinary failure with its text in the
-    message.
+    """Parse the report by the user's code.
+
+    An unknown cause becomes an ordinary failure with its text in the message.
     """
     if report is None or not isinstance(report[0], int):
         return None

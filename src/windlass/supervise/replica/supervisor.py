@@ -154,9 +154,7 @@ class Supervisor:
         return self._daemons is not None and self._daemons.is_step_abandoned
 
     def _check_job(self, now: float) -> None:
-        """If this replica leads and the Slurm daemon that would signal the job's end is dead, check whether the job
-        is over.
-        """
+        """As the leader, check whether the job is over, if the Slurm daemon that would signal its end is dead."""
         if self._leader is None or self._core.notice or not self._is_abandoned:
             return
         if self._leader.is_job_over(now):
@@ -211,8 +209,9 @@ class Supervisor:
                 self._candidate.on_connected(now)
 
     def _can_see(self, host: str) -> bool:
-        """Return whether a host's processes are visible here; on Beaker they are not, since each replica is a
-        container.
+        """Return whether a host's processes are visible here.
+
+        On Beaker they are not, since each replica is a container.
         """
         return host == self._host and self._job.chain.scheduler != "beaker"
 

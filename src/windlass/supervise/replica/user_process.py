@@ -117,8 +117,9 @@ class UserProcess:
         return self._code is not None
 
     def _has_exited_elsewhere(self) -> bool:
-        """Return whether the root process, now the guard's child, is dead; if it is, store the exit code that the
-        guard recorded.
+        """Return whether the root process, now the guard's child, is dead.
+
+        If it is, store the exit code that the guard recorded.
         """
         assert self._process is not None
         if is_alive(self._process):
@@ -182,8 +183,7 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Return whether it is certain that no user process is left: orphans become this process's children, and it has
-        none.
+        """Return whether certainly no user process is left: this process, which adopts orphans, has no children.
 
         Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
@@ -198,8 +198,9 @@ class UserProcess:
         return False
 
     def _end_container(self) -> None:
-        """Kill the container's processes; the container's client then writes the rest of the output and exits by
-        itself.
+        """Kill the container's processes.
+
+        The container's client then writes the rest of the output and exits by itself.
         """
         if not self._job.container.image or self.has_exited():
             return
@@ -240,9 +241,7 @@ class UserProcess:
         return None
 
     def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """Compare memory with the limit: first a cheap sum that overcounts shared pages, then the exact one, which
-        decides.
-        """
+        """Compare memory with the limit: first a cheap sum that overcounts shared pages, then the exact sum."""
         limit, pids = self._job.memory_bytes, below(self._roots(), others())
         if resident_bytes(pids) <= limit or now < self._weigh_at:
             return None
