@@ -114,7 +114,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Values of a choice that are planned: they are decoded, refused later, and never suggested."""
+    """Values of a choice that are not supported yet: they are decoded, refused later, and never suggested."""
 
     values: tuple[str, ...]
 

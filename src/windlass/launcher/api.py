@@ -55,7 +55,7 @@ def launch(
         experiment: the path of an experiment file, an experiment, or what `load` returned.
         overrides: changes to a file, such as `params.lr=1e-2`.
         options: how to prepare it; a prepared plan has its own, so that both together are an error.
-        log: called with each line about the progress, such as of environment builds.
+        log: called with each line about progress, for example of environment builds.
 
     Raises:
         ValueError: options were given with a prepared plan, or overrides with anything but a file.

@@ -119,7 +119,7 @@ class Data:
             yield NamedVersion(self.store.read(digest), names.get(digest, []))
 
     def show(self, ref: str) -> Version:
-        """Return the version with a name or digest; a local store also accepts the beginning of a digest."""
+        """Return the version with this name or digest; a local store also accepts the beginning of a digest."""
         return self.store.read(self.store.resolve(ref))
 
     def pull(self, ref: str, *, url: str, name: str = "") -> Version:

@@ -37,7 +37,7 @@ def start_run(
     Each job is recorded before it is submitted.
 
     Args:
-        log: called with progress lines, such as of environment builds.
+        log: called with progress lines, for example about environment builds.
         run_id: unused id for the run; generated if empty.
         stage_more: adds files to the run's folder before the jobs, such as a checkpoint to start from.
 

@@ -41,7 +41,7 @@ class End:
     """End of a process, a replica or an attempt.
 
     Attributes:
-        code: exit code; negative: the number of the signal that ended it.
+        code: exit code; a negative one is the number of the signal that ended it.
         rank: the replica that ended first and so is the cause; -1 if there is none.
         message: one line for the user.
         tail: the last lines printed, redacted.

@@ -37,7 +37,7 @@ class Decision:
 
 
 def decide(task: TaskFacts, budgets: Budgets) -> Decision:
-    """Return the decision about a task whose newest attempt has ended."""
+    """Decide how a task continues whose newest attempt has ended."""
     newest = task.newest_attempt
     if newest is None or newest.end is None:
         raise ValueError(f"task {task.name}: the newest attempt has not ended")

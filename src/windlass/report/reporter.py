@@ -95,7 +95,7 @@ class Reporter:
             self.channel.sync()
 
     def saved(self, path: Path | str, step: int, started_at: float) -> None:
-        """Record a committed checkpoint; durable."""
+        """Record a committed checkpoint durably."""
         since = started_at if self._saving_since is None else min(self._saving_since, started_at)
         now = time.monotonic()
         if self.channel is not None:

@@ -148,7 +148,7 @@ class LocalStore:
             os.utime(self._version_path(digest))
 
     def read(self, digest: str) -> Version:
-        """Return the version with a full digest.
+        """Return the version with this full digest.
 
         Raises:
             NotFoundError: there is no such version (`data-not-found`).

@@ -91,7 +91,7 @@ class RemoteStore:
         return alias.digest
 
     def read(self, digest: str) -> Version:
-        """Return the version with a full digest, which its manifest must match."""
+        """Return the version with this full digest, which its manifest must match."""
         try:
             return Version.from_bytes(self._cat(f"versions/{digest}.json"), digest)
         except NotFoundError as error:

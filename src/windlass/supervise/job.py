@@ -227,8 +227,8 @@ class JobDocument:
         is_shell: whether argv is windlass's shell around the user's line, so that signals go to its children.
         env: variables for the user's processes; `path` and `python_path` are prepended to the inherited ones.
         after: tasks that must have succeeded before this one starts.
-        per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None:
-            no limit.
+        per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None
+            for no limit.
         time_s: total running time of all attempts of the task, without the time between them; None for no limit.
         memory_bytes: limit per replica, enforced by the supervisor; 0 if there is none.
         delivery: file with the secret values, outside the run's folder; empty if there are none.

@@ -1,4 +1,4 @@
-"""Interfaces from a supervisor and its leader to the system: clock, processes, network, disk, scheduler.
+"""Interfaces through which a supervisor and its leader use the system: clock, processes, network, disk, scheduler.
 
 `replica.machine` implements them on Linux. The simulation in tests/sim implements them in virtual time, so that it
 runs the shipped supervisor and leader, not a copy of them.
@@ -204,7 +204,7 @@ class Ports:
 
     Attributes:
         make_links: returns the manager of the chain that the job is a link of, or None; takes the journal and a function
-            that is called when an answer of the scheduler arrived.
+            that is called when a reply from the scheduler has arrived.
     """
 
     clock: Clock

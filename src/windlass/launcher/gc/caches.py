@@ -50,7 +50,7 @@ class Needs:
     """Text of all runs' plans, to be searched for keys and digests.
 
     Attributes:
-        plans: by run, the text of its plan, and whether the run may still continue.
+        plans: text of each run's plan, and whether the run may still continue, by run.
     """
 
     plans: dict[str, tuple[str, bool]]

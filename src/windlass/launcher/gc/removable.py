@@ -49,7 +49,7 @@ class Removal:
     """Item that can be removed, with the reason.
 
     Attributes:
-        used_at: time of its marker; the item is kept if that has changed since. 0: not checked.
+        used_at: time of its marker; the item is kept if that has changed since; 0 if it is not checked.
         run, task: run and task of a checkpoint.
         site: site of `path`; this machine if empty.
     """

@@ -98,7 +98,7 @@ def record_path(cache: Path, key: str, engine: str) -> Path:
 
 
 def read_record(cache: Path, key: str, engine: str) -> ImageRecord | None:
-    """Return the record with a key, or None."""
+    """Return the record stored under a key, or None."""
     return _read(record_path(cache, key, engine))
 
 
@@ -120,7 +120,8 @@ def list_records(cache: Path) -> list[ImageRecord]:
 
 
 def find_record(cache: Path, word: str) -> ImageRecord:
-    """Return the newest image with a commit, tag, key, id or digest, or a prefix of one with at least six characters.
+    """Return the newest image with this commit, tag, key, id or digest, or a prefix of one with at least six
+    characters.
 
     Raises:
         NotFoundError: none matches.

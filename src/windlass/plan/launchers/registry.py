@@ -1,4 +1,4 @@
-"""Launchers by name."""
+"""Registry of launchers, by name."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Contents:
 
     Attributes:
         facts: plan hash, windlass version and code commit, only for display.
-        left_out: by path, the reason why a part of the run is missing.
+        left_out: reasons why parts of the run are missing, by path.
     """
 
     run_id: str

@@ -108,8 +108,6 @@ def _tidy_data(left: _Tree, right: _Tree) -> None:
 def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
     """Keep the declaration of a changed build, since its key follows from that or other differences.
 
-    Return the builds' names.
-
     Returns:
         The names of builds whose key differs.
     """

@@ -71,7 +71,7 @@ class BuildShell:
         """Run a program that must succeed.
 
         Raises:
-            PreconditionError: it failed; with the last lines of the log.
+            PreconditionError: it failed; the message has the last lines of the log.
         """
         start = self.log_file.stat().st_size if self.log_file.exists() else 0
         code = self.code(argv, more)

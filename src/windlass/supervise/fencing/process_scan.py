@@ -62,7 +62,7 @@ class UserProcessScan:
         return found
 
     def stop(self, roots: Iterable[int]) -> None:
-        """Send SIGSTOP to all; a process that hangs in the kernel stops when it returns."""
+        """Send SIGSTOP to the user's processes; one that hangs in the kernel stops when it returns."""
         for _ in range(_NUM_STOP_LOOKS):
             running = [entry.pid for entry in self.below(roots) if not entry.is_stopped]
             if not running:
@@ -70,7 +70,7 @@ class UserProcessScan:
             _send(running, signal.SIGSTOP)
 
     def resume(self, roots: Iterable[int]) -> None:
-        """Send SIGCONT to all."""
+        """Send SIGCONT to the user's processes."""
         _send([entry.pid for entry in self.below(roots)], signal.SIGCONT)
 
     def kill(self, roots: Iterable[int]) -> list[int]:

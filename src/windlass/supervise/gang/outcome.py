@@ -33,7 +33,7 @@ def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
     """Return the ends that fail an attempt; a worker that ends before the heads fails it with any exit code.
 
     Args:
-        num_heads: 0: every replica runs the task.
+        num_heads: number of heads; if 0, every replica runs the task.
     """
     found = [end for end in ended.values() if end.cause != Cause.OK]
     for rank, end in ended.items():

@@ -73,11 +73,11 @@ class PumpResult:
 class LogPump:
     """Pump for one log: reads from a pipe, and appends to the log file and its index.
 
-    Creating it recovers the state: it continues where the last incarnation was killed. A log file unknown to the channel
-    (from an incarnation whose guard died too) is continued. A channel may serve several logs in turn: drain in between.
+    Creating it recovers the state: it continues where the last incarnation was killed. A log file unknown to the pipe
+    (from an incarnation whose guard died too) is continued. A pipe may serve several logs in turn: drain in between.
 
     Args:
-        channel: pipe held by the guard; not closed here.
+        pipe: pipe held by the guard; not closed here.
         log_path: the log file; the index is `<log_path>.idx`.
         redactor: redactor of the secrets that must not be in the log.
         clock: wall time for the index, monotonic time for `drain`.

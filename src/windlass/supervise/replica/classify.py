@@ -32,7 +32,7 @@ class Evidence:
 
     Attributes:
         stop_cause: why windlass was stopping the process; empty if it was not.
-        finish: report of the code by `report.finish`: (code, cause, message).
+        finish: what the code reported with `report.finish`: (code, cause, message).
         was_out_of_memory: whether the kernel killed a process of this control group for lack of memory meanwhile.
         memory_note: message if windlass's memory limit ended it; empty otherwise.
         was_disk_full: whether the log or the journal hit a full disk, or the code's folder has no space.

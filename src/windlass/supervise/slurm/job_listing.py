@@ -102,7 +102,7 @@ class SlurmJob:
 
     Attributes:
         id: id as for `scancel`, `12` or `12_3`.
-        start: start time; for a waiting job, the expected one. Empty: unknown.
+        start: start time; for a waiting job, the expected one; empty if unknown.
         mark: windlass's mark in its comment; empty if it is not a windlass job.
         link: number of the link, from its comment; 0 without one.
     """

@@ -167,7 +167,7 @@ def _listed_gpus(facts: dict[str, object]) -> int | None:
 
 
 def _driver(spec: CheckSpec, facts: Mapping[str, object]) -> Iterator[NodeFinding]:
-    """Check that the driver supports the profile's CUDA version; skipped without a driver."""
+    """Check that the driver supports the profile's CUDA version; without a driver, skip the check."""
     if not facts.get("cuda"):
         return
     found = f"{facts['driver']}, CUDA {facts['cuda']}"
