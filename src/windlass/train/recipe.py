@@ -64,17 +64,25 @@ class Recipe:
     model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]
     data: Annotated[AnyData, Doc("Training data.")]
     duration: Annotated[Duration, Doc("Length of the run, and default length of schedules.")]
-    stop: Annotated[Duration | None, Doc("Stop earlier, with schedules unchanged.")] = None
-    train_module: Annotated[ModuleTarget | None, Doc("Training module; null: next-token prediction.")] = None
-    optim: Annotated[OptimConfig, Doc("The optimiser.")] = AdamWConfig()
+    stop: Annotated[Duration | None, Doc("Point at which to stop earlier, without changing the schedules.")] = None
+    train_module: Annotated[
+        ModuleTarget | None, Doc("Training module; if null, the one for next-token prediction.")
+    ] = None
+    optim: Annotated[OptimConfig, Doc("Settings of the optimiser.")] = AdamWConfig()
     schedule: Annotated[AnySchedule, Doc("Learning-rate schedule.")] = CosineConfig()
     loss: Annotated[LossConfig, Doc("Loss to minimise.")] = LossConfig()
     parallel: Annotated[ParallelConfig, Doc("Distribution of the model over processes.")] = ParallelConfig()
-    checkpoint: Annotated[CheckpointerConfig, Doc("Checkpoints: where, when and for how long.")] = CheckpointerConfig()
+    checkpoint: Annotated[CheckpointerConfig, Doc("Where and when to save checkpoints, and how long to keep them.")] = (
+        CheckpointerConfig()
+    )
     callbacks: Annotated[Mapping[str, CallbackConfig], Doc("Callbacks by name.")] = field(default_factory=dict)
     seed: Annotated[int, Range(min=0), Doc("Seed of weights, data order and all random numbers.")] = 0
-    device: Annotated[Literal["auto", "cpu", "cuda"], Doc("auto: a GPU if there is one.")] = "auto"
-    collect_every: Annotated[int, Range(min=1), Doc("Steps between reductions of metrics over processes.")] = 10
+    device: Annotated[Literal["auto", "cpu", "cuda"], Doc("Device to train on; `auto` uses a GPU if there is one.")] = (
+        "auto"
+    )
+    collect_every: Annotated[
+        int, Range(min=1), Doc("Number of steps between reductions of metrics over processes.")
+    ] = 10
     no_checkpoints: Annotated[bool, Doc("Write no checkpoints, for benchmarks.")] = False
     no_evals: Annotated[bool, Doc("Skip evaluation, for benchmarks.")] = False
     stop_on_nan: Annotated[bool, Doc("Fail if the loss is NaN or infinite.")] = True

@@ -49,8 +49,8 @@ class ConsoleConfig(_Common):
     """Progress and chosen metrics on the terminal."""
 
     kind: Literal["console"] = "console"
-    every: Annotated[int, Range(min=1), Doc("Steps between lines.")] = 10
-    metrics: Annotated[tuple[str, ...], Doc("Metrics to print, as globs.")] = (
+    every: Annotated[int, Range(min=1), Doc("Number of steps between lines.")] = 10
+    metrics: Annotated[tuple[str, ...], Doc("Globs for the names of metrics to print.")] = (
         "train/loss",
         "optim/lr",
         "optim/grad_norm",
@@ -66,7 +66,7 @@ class SpeedConfig(_Common):
 
     kind: Literal["speed"] = "speed"
     peak_tflops: Annotated[
-        float | None, Range(above=0), Doc("Peak TFLOPS of one device; null: looked up by the device's name.")
+        float | None, Range(above=0), Doc("Peak TFLOPS of one device; if null, looked up by the device's name.")
     ] = None
 
 
@@ -75,7 +75,7 @@ class GarbageConfig(_Common):
     """Python garbage collection at the same step on all processes."""
 
     kind: Literal["garbage"] = "garbage"
-    every: Annotated[int, Range(min=1), Doc("Steps between collections.")] = 1000
+    every: Annotated[int, Range(min=1), Doc("Number of steps between collections.")] = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +83,8 @@ class GradientsConfig(_Common):
     """Per-parameter norms of gradients and weights, and deviation of the loss and norm from recent steps."""
 
     kind: Literal["gradients"] = "gradients"
-    every: Annotated[int, Range(min=1), Doc("Steps between measurements.")] = 100
-    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs of parameter names.")] = ("*",)
+    every: Annotated[int, Range(min=1), Doc("Number of steps between measurements.")] = 100
+    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs for parameter names.")] = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +99,12 @@ class ProfilerConfig(_Common):
     """Trace file that covers some steps, for viewing in Perfetto."""
 
     kind: Literal["profiler"] = "profiler"
-    start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from the start of this process.")] = 5
-    steps: Annotated[int, Range(min=1), Doc("Steps in the trace.")] = 3
+    start: Annotated[
+        int, Range(min=0), Doc("Number of steps before the trace, counted from the start of this process.")
+    ] = 5
+    steps: Annotated[int, Range(min=1), Doc("Number of steps in the trace.")] = 3
     ranks: Annotated[tuple[int, ...], Doc("Ranks that write a trace.")] = (0,)
-    has_memory: Annotated[bool, Doc("Also trace memory.")] = False
+    has_memory: Annotated[bool, Doc("Trace memory too.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +113,13 @@ class LMEvalConfig(_Common):
 
     kind: Literal["lm-eval"] = "lm-eval"
     sources: Annotated[dict[str, AnySource], Doc("Sources by name; each adds a metric `eval/NAME/loss`.")]
-    every: Annotated[Duration | None, Doc("Length between evaluations; null: only at the end.")] = Duration(
+    every: Annotated[Duration | None, Doc("Length between evaluations; if null, evaluate only at the end.")] = Duration(
         value=1000, unit="steps"
     )
-    max_tokens: Annotated[int | None, Range(min=1), Doc("Batches of each source; null: all.")] = None
-    at_start: Annotated[bool, Doc("Also evaluate before the first step.")] = False
+    max_tokens: Annotated[
+        int | None, Range(min=1), Doc("Number of batches from each source; if null, all of them.")
+    ] = None
+    at_start: Annotated[bool, Doc("Evaluate before the first step too.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +127,11 @@ class DownstreamConfig(_Common):
     """Evaluation on tasks from lm-evaluation-harness."""
 
     kind: Literal["downstream"] = "downstream"
-    tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of tasks of lm-evaluation-harness.")]
-    every: Annotated[Duration | None, Doc("Length between evaluations; null: only at the end.")] = None
-    num_fewshot: Annotated[int, Range(min=0), Doc("Examples in the prompt.")] = 0
-    limit: Annotated[int | None, Range(min=1), Doc("Documents of each task; null: all.")] = None
-    include: Annotated[str, Doc("Folder of custom tasks.")] = ""
+    tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of tasks in lm-evaluation-harness.")]
+    every: Annotated[Duration | None, Doc("Length between evaluations; if null, evaluate only at the end.")] = None
+    num_fewshot: Annotated[int, Range(min=0), Doc("Number of examples in the prompt.")] = 0
+    limit: Annotated[int | None, Range(min=1), Doc("Number of documents from each task; if null, all of them.")] = None
+    include: Annotated[str, Doc("Folder that contains custom tasks.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +139,11 @@ class BatchSizeConfig(_Common):
     """Batch size schedule; the learning rate can grow with the square root of the batch size."""
 
     kind: Literal["batch-size"] = "batch-size"
-    at: Annotated[tuple[Duration, ...], Doc("When.")]
-    tokens: Annotated[tuple[int, ...], Doc("Batch size, starting at each of these points.")]
-    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the square root of the batch's growth.")] = False
+    at: Annotated[tuple[Duration, ...], Doc("Points in training at which the value changes.")]
+    tokens: Annotated[tuple[int, ...], Doc("Batch size from each of these points on.")]
+    scale_lr: Annotated[
+        bool, Doc("Multiply the learning rate by the square root of the factor by which the batch grows.")
+    ] = False
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -149,9 +155,9 @@ class SequenceLengthConfig(_Common):
     """Sequence length schedule: rows start short, but a batch keeps its number of tokens."""
 
     kind: Literal["sequence-length"] = "sequence-length"
-    at: Annotated[tuple[Duration, ...], Doc("When.")]
+    at: Annotated[tuple[Duration, ...], Doc("Points in training at which the value changes.")]
     lengths: Annotated[
-        tuple[int, ...], Doc("Tokens per row, starting at each of these points; must divide the full length.")
+        tuple[int, ...], Doc("Tokens per row from each of these points on; each value must divide the full length.")
     ]
 
     def check(self) -> Iterator[Diagnostic]:
@@ -177,10 +183,10 @@ class WandbConfig(_Common):
     """Weights & Biases."""
 
     kind: Literal["wandb"] = "wandb"
-    project: Annotated[str, Doc("Project.")] = ""
-    entity: Annotated[str, Doc("Team or user.")] = ""
-    tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tags.")] = ()
-    cancel_tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tag that stops the run when it is added in W&B.")] = (
+    project: Annotated[str, Doc("Name of the project.")] = ""
+    entity: Annotated[str, Doc("Name of the team or user.")] = ""
+    tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tags of the run.")] = ()
+    cancel_tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tag that stops the run when you add it in W&B.")] = (
         "cancel",
     )
 
@@ -190,8 +196,8 @@ class CometConfig(_Common):
     """Comet."""
 
     kind: Literal["comet"] = "comet"
-    project: Annotated[str, Doc("Project.")] = ""
-    workspace: Annotated[str, Doc("Workspace.")] = ""
+    project: Annotated[str, Doc("Name of the project.")] = ""
+    workspace: Annotated[str, Doc("Name of the workspace.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +205,7 @@ class TensorBoardConfig(_Common):
     """Event files for TensorBoard."""
 
     kind: Literal["tensorboard"] = "tensorboard"
-    folder: Annotated[str, Doc("Empty: `tensorboard` beside the checkpoints.")] = ""
+    folder: Annotated[str, Doc("Folder for the files; if empty, `tensorboard` beside the checkpoints.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +213,7 @@ class JsonLinesConfig(_Common):
     """File with one JSON object per step; resumed runs continue it without duplicate steps."""
 
     kind: Literal["jsonl"] = "jsonl"
-    path: Annotated[str, Doc("Empty: `metrics.jsonl` beside the checkpoints.")] = ""
+    path: Annotated[str, Doc("Path of the file; if empty, `metrics.jsonl` beside the checkpoints.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,20 +19,24 @@ class TokenizerConfig:
     """Tokenizer that created the tokens, or is to create them."""
 
     path: Annotated[str, Doc("A `tokenizer.json`, a folder with one, `bytes`, or a name on the Hugging Face hub.")] = ""
-    eos_id: Annotated[int | None, Range(min=0), Doc("Id of the token that ends a document; null: the tokenizer's.")] = (
-        None
-    )
-    pad_id: Annotated[
-        int | None, Range(min=0), Doc("Id of the padding token; null: the tokenizer's, else `eos_id`.")
+    eos_id: Annotated[
+        int | None, Range(min=0), Doc("Id of the token that ends a document; if null, the tokenizer's.")
     ] = None
-    bos_id: Annotated[int | None, Range(min=0), Doc("Id of the token that begins a document; null: none.")] = None
+    pad_id: Annotated[
+        int | None, Range(min=0), Doc("Id of the padding token; if null, the tokenizer's or else `eos_id`.")
+    ] = None
+    bos_id: Annotated[
+        int | None, Range(min=0), Doc("Id of the token that begins a document; if null, there is none.")
+    ] = None
 
 
 _Ratio: TypeAlias = Annotated[
-    float | None, Range(above=0), Doc("Share of the mixture, relative to the other sources; null for all: by size.")
+    float | None,
+    Range(above=0),
+    Doc("Weight in the mixture, relative to the other sources; if null for all, their sizes."),
 ]
 _Repeats: TypeAlias = Annotated[
-    float, Range(above=0, is_endless=True), Doc("Maximum repetitions of a token in an epoch.")
+    float, Range(above=0, is_endless=True), Doc("Maximum number of times that a token is repeated in an epoch.")
 ]
 
 
@@ -52,12 +56,14 @@ class SourceConfig:
     ]
     ratio: _Ratio = None
     max_repeats: _Repeats = 4.0
-    text_field: Annotated[str, Doc("Field of JSONL, Parquet and datasets that contains the text.")] = "text"
+    text_field: Annotated[str, Doc("Field that contains the text in JSONL, Parquet and datasets.")] = "text"
     split: Annotated[str, Doc("Split of a Hugging Face dataset, such as `train[:1%]`.")] = "train"
-    subset: Annotated[str, Doc("Subset (configuration) of a Hugging Face dataset; empty: its only one.")] = ""
+    subset: Annotated[
+        str, Doc("Subset (configuration) of a Hugging Face dataset; may be empty if the dataset has only one.")
+    ] = ""
     dtype: Annotated[
         Literal["auto", "uint8", "uint16", "uint32", "uint64"],
-        Doc("Integer type of raw token files; auto: from the vocabulary size."),
+        Doc("Integer type of raw token files; `auto` derives it from the vocabulary size."),
     ] = "auto"
     label_mask: Annotated[
         tuple[str, ...],
@@ -106,7 +112,7 @@ class DataConfig:
     IS_ASSUMED: ClassVar[bool] = True
 
     kind: Literal["tokens"] = "tokens"
-    sources: Annotated[tuple[AnySource, ...], Doc("Sources of the mixture.")]
+    sources: Annotated[tuple[AnySource, ...], Doc("Sources that make up the mixture.")]
     tokenizer: Annotated[TokenizerConfig, Doc("Tokenizer, required for text and to find the ends of documents.")] = (
         TokenizerConfig()
     )
@@ -114,30 +120,35 @@ class DataConfig:
     layout: Annotated[
         Literal["chunk", "pack", "pad", "bucket"],
         Doc(
-            "chunk: documents end to end, cut anywhere; pack: whole documents, best fit; pad: one document per row; "
-            "bucket: one document per row, rows of a batch cut to the next power of two."
+            "`chunk` joins documents end to end and cuts anywhere; `pack` fits whole documents into rows; `pad` puts one "
+            "document in each row; `bucket` does too, and cuts the rows of a batch to the next power of two."
         ),
     ] = "chunk"
     long_documents: Annotated[
-        Literal["split", "truncate", "drop"], Doc("Handling of documents longer than a row, in every layout but chunk.")
+        Literal["split", "truncate", "drop"],
+        Doc("How to handle documents longer than a row, in every layout but chunk."),
     ] = "split"
     mask_documents: Annotated[bool, Doc("Limit attention to a token's own document.")] = False
-    batch_tokens: Annotated[int, Range(min=1), Doc("Tokens per optimiser step over all processes, padding included.")]
+    batch_tokens: Annotated[int, Range(min=1), Doc("Tokens per optimiser step over all processes, including padding.")]
     microbatch_tokens: Annotated[
         int | None,
         Range(min=1),
-        Doc("Tokens per process in a microbatch; null: the process's whole share of the batch."),
+        Doc("Tokens per process in a microbatch; if null, the process's whole part of the batch."),
     ] = None
     epoch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens per epoch of the mixture, padding included; null: all tokens.")
+        int | None, Range(min=1), Doc("Tokens per epoch of the mixture, including padding; if null, all tokens.")
     ] = None
     is_shuffled: Annotated[bool, Doc("Shuffle rows in each epoch.")] = True
-    seed: Annotated[int | None, Range(min=0), Doc("Seed for shuffling; null: the recipe's seed.")] = None
-    prefetch: Annotated[int, Range(min=0), Doc("Batches that a thread prefetches; 0: none.")] = 2
-    cache: Annotated[Path | None, Doc("Folder for tokenized text; null: in the user's cache.")] = None
-    num_workers: Annotated[int | None, Range(min=1), Doc("Processes that tokenize text; null: one per CPU.")] = None
+    seed: Annotated[int | None, Range(min=0), Doc("Seed for shuffling; if null, the recipe's seed.")] = None
+    prefetch: Annotated[
+        int, Range(min=0), Doc("Number of batches that a thread prefetches; 0 disables prefetching.")
+    ] = 2
+    cache: Annotated[Path | None, Doc("Folder for tokenized text; if null, a folder in the user's cache.")] = None
+    num_workers: Annotated[
+        int | None, Range(min=1), Doc("Number of processes that tokenize text; if null, one per CPU.")
+    ] = None
     allow_changes: Annotated[
-        bool, Doc("Allow resuming from a checkpoint that was trained on different data, at the same row number.")
+        bool, Doc("Allow resuming, at the same row number, from a checkpoint that was trained on different data.")
     ] = False
 
     def check(self) -> Iterator[Diagnostic]:
@@ -176,7 +187,7 @@ class LoaderTarget(TargetConfig):
     microbatch_tokens: Annotated[
         int | None,
         Range(min=1),
-        Doc("Tokens per process in a microbatch; null: the process's whole share of the batch."),
+        Doc("Tokens per process in a microbatch; if null, the process's whole part of the batch."),
     ] = None
 
 

@@ -54,7 +54,9 @@ class YarnScaling:
     old_length: Annotated[int, Range(min=1), Doc("Original context length.")]
     beta_fast: Annotated[float, Range(above=0), Doc("Number of rotations above which positions are unchanged.")] = 32.0
     beta_slow: Annotated[float, Range(above=0), Doc("Number of rotations below which positions are divided.")] = 1.0
-    attention_factor: Annotated[float | None, Range(above=0), Doc("Factor on cos and sin; null: from `factor`.")] = None
+    attention_factor: Annotated[
+        float | None, Range(above=0), Doc("Factor for cos and sin; if null, derived from `factor`.")
+    ] = None
     truncate: Annotated[bool, Doc("Begin and end the ramp at whole channels.")] = True
     kind: Literal["yarn"] = "yarn"
 
@@ -68,29 +70,35 @@ class RopeConfig:
     """Rotary position embeddings. Source: Su et al. 2021, "RoFormer"."""
 
     theta: Annotated[float, Range(above=1, max=1e30), Doc("Base of the frequencies.")] = 10_000.0
-    scaling: Annotated[LinearScaling | Llama3Scaling | YarnScaling | None, Doc("Method to extend the context.")] = None
-    partial: Annotated[float, Range(above=0, max=1), Doc("Share of each head that is rotated.")] = 1.0
+    scaling: Annotated[LinearScaling | Llama3Scaling | YarnScaling | None, Doc("Method for extending the context.")] = (
+        None
+    )
+    partial: Annotated[float, Range(above=0, max=1), Doc("Fraction of each head that is rotated.")] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
     """Settings for attention layers, which differ only by their window."""
 
-    num_heads: Annotated[int, Range(min=1), Doc("Query heads.")]
-    num_kv_heads: Annotated[int | None, Range(min=1), Doc("Key and value heads; null: as many as query heads.")] = None
-    head_dim: Annotated[int | None, Range(min=1), Doc("Size of a head; null: d_model / num_heads.")] = None
+    num_heads: Annotated[int, Range(min=1), Doc("Number of query heads.")]
+    num_kv_heads: Annotated[
+        int | None, Range(min=1), Doc("Number of key and value heads; if null, as many as query heads.")
+    ] = None
+    head_dim: Annotated[int | None, Range(min=1), Doc("Size of each head; if null, d_model / num_heads.")] = None
     bias: Annotated[bool, Doc("Add a bias to q, k and v.")] = False
     qk_norm: Annotated[
-        Literal["none", "full", "head"], Doc("RMSNorm on q and k: over all heads at once, or per head.")
+        Literal["none", "full", "head"], Doc("Apply RMSNorm to q and k, over all heads at once or per head.")
     ] = "none"
-    window: Annotated[int | None, Range(min=1), Doc("Tokens in the sliding window, the current one included.")] = None
+    window: Annotated[
+        int | None, Range(min=1), Doc("Number of tokens in the sliding window, including the current one.")
+    ] = None
     window_pattern: Annotated[
-        tuple[bool, ...], Doc("Whether each layer of a repeating group has the window; empty: all.")
+        tuple[bool, ...], Doc("Whether each layer in a repeating group has the window; if empty, all layers have it.")
     ] = ()
-    scale: Annotated[float | None, Range(above=0), Doc("Factor on scores; null: 1 / sqrt(head_dim).")] = None
-    soft_cap: Annotated[float | None, Range(above=0), Doc("Cap of scores: cap * tanh(score / cap).")] = None
+    scale: Annotated[float | None, Range(above=0), Doc("Factor for scores; if null, 1 / sqrt(head_dim).")] = None
+    soft_cap: Annotated[float | None, Range(above=0), Doc("Cap on scores: cap * tanh(score / cap).")] = None
     backend: Annotated[
-        Literal["auto", "sdpa", "flex", "varlen"], Doc("Attention kernel; auto: chosen for the hardware.")
+        Literal["auto", "sdpa", "flex", "varlen"], Doc("Attention kernel; `auto` chooses one for the hardware.")
     ] = "auto"
 
 
@@ -98,14 +106,16 @@ class AttentionConfig:
 class MoEConfig:
     """Dropless mixture of experts instead of the feed-forward layer. Source: Gale et al. 2022, "MegaBlocks"."""
 
-    num_experts: Annotated[int, Range(min=2), Doc("Experts per layer.")]
-    top_k: Annotated[int, Range(min=1), Doc("Experts per token.")] = 2
-    hidden: Annotated[int, Range(min=1), Doc("Hidden size of an expert.")]
-    gate: Annotated[Literal["softmax", "sigmoid"], Doc("Function over router scores.")] = "softmax"
+    num_experts: Annotated[int, Range(min=2), Doc("Number of experts per layer.")]
+    top_k: Annotated[int, Range(min=1), Doc("Number of experts per token.")] = 2
+    hidden: Annotated[int, Range(min=1), Doc("Hidden size of each expert.")]
+    gate: Annotated[Literal["softmax", "sigmoid"], Doc("Function applied to router scores.")] = "softmax"
     normalize: Annotated[bool, Doc("Normalize the weights of the chosen experts to sum to 1.")] = True
     balance_loss: Annotated[float, Range(min=0), Doc("Weight of the load-balancing loss.")] = 0.01
     router_z_loss: Annotated[float, Range(min=0), Doc("Weight of the router's z-loss.")] = 0.0
-    shared_hidden: Annotated[int, Range(min=0), Doc("Hidden size of an expert that every token uses; 0: none.")] = 0
+    shared_hidden: Annotated[
+        int, Range(min=0), Doc("Hidden size of an expert that every token uses; 0 for no such expert.")
+    ] = 0
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -122,31 +132,34 @@ class ModelConfig:
 
     kind: Literal["decoder"] = "decoder"
     d_model: Annotated[int, Range(min=1), Doc("Width of the residual stream.")]
-    num_layers: Annotated[int, Range(min=1), Doc("Blocks.")]
+    num_layers: Annotated[int, Range(min=1), Doc("Number of blocks.")]
     vocab_size: Annotated[int, Range(min=1), Doc("Size of the vocabulary.")]
-    hidden: Annotated[int, Range(min=1), Doc("Hidden size of the feed-forward layer (SwiGLU); unused with experts.")]
-    attention: Annotated[AttentionConfig, Doc("The attention layers.")]
+    hidden: Annotated[int, Range(min=1), Doc("Hidden size of the feed-forward layer (SwiGLU); not used with experts.")]
+    attention: Annotated[AttentionConfig, Doc("Settings of the attention layers.")]
     max_length: Annotated[int, Range(min=1), Doc("Maximum sequence length.")] = 2048
     norm: Annotated[
         Literal["pre", "reordered", "peri"],
         Doc("Position of norms: before each layer, after it (OLMo 2 and 3), or both."),
     ] = "pre"
-    norm_eps: Annotated[float, Range(above=0, max=1), Doc("Epsilon of norms, added to the mean square.")] = 1e-5
+    norm_eps: Annotated[float, Range(above=0, max=1), Doc("Epsilon that norms add to the mean square.")] = 1e-5
     rope: Annotated[RopeConfig, Doc("Position embeddings.")] = RopeConfig()
-    window_rope: Annotated[RopeConfig | None, Doc("Position embeddings of layers with a window; null: `rope`.")] = None
+    window_rope: Annotated[RopeConfig | None, Doc("Position embeddings of layers with a window; if null, `rope`.")] = (
+        None
+    )
     rope_pattern: Annotated[
-        tuple[bool, ...], Doc("Whether each layer of a repeating group has position embeddings; empty: all.")
+        tuple[bool, ...],
+        Doc("Whether each layer in a repeating group has position embeddings; if empty, all layers have them."),
     ] = ()
     moe: Annotated[MoEConfig | None, Doc("Experts instead of the feed-forward layer.")] = None
     is_tied: Annotated[bool, Doc("Share the weights of the embedding and the head.")] = False
-    embed_scale: Annotated[float | None, Range(above=0), Doc("Factor on embeddings.")] = None
-    logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Cap of logits: cap * tanh(logit / cap).")] = None
+    embed_scale: Annotated[float | None, Range(above=0), Doc("Factor for embeddings.")] = None
+    logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Cap on logits: cap * tanh(logit / cap).")] = None
     init_std: Annotated[
         float, Range(above=0), Doc("Standard deviation of initial weights (normal, truncated at 3).")
     ] = 0.02
     family: Annotated[
         Literal["llama", "olmo2", "olmo3", "qwen3", "custom"],
-        Doc("Model family whose Hugging Face format exports use."),
+        Doc("Model family whose Hugging Face format is used for exports."),
     ] = "custom"
 
     @classmethod

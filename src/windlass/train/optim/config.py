@@ -35,7 +35,8 @@ class LossConfig:
         float, Range(min=0), Doc("Weight of the squared log normaliser (z-loss). Source: PaLM, section 5.")
     ] = 0.0
     kind: Annotated[
-        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits in memory; auto: chunked if faster.")
+        Literal["auto", "plain", "chunked"],
+        Doc("`chunked` never holds all logits in memory; `auto` uses it if that is faster."),
     ] = "auto"
 
 
@@ -43,7 +44,7 @@ class LossConfig:
 class GroupConfig:
     """Settings for parameters whose names match; the first group that matches is used."""
 
-    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs of parameter names, such as `embed.*` or `*norm*`.")]
+    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs for parameter names, such as `embed.*` or `*norm*`.")]
     lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = None
     weight_decay: Annotated[float | None, Range(min=0), Doc("Decoupled weight decay.")] = None
     is_frozen: Annotated[bool, Doc("Do not train these parameters.")] = False
@@ -77,7 +78,9 @@ class _Common:
     lr: Annotated[float, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = 3e-4
     weight_decay: Annotated[float, Range(min=0), Doc("Decoupled weight decay.")] = 0.1
     groups: Annotated[tuple[GroupConfig, ...], Doc("Parameters with separate settings.")] = ()
-    max_grad_norm: Annotated[float | None, Range(above=0), Doc("Clip gradients to this norm; null: no clipping.")] = 1.0
+    max_grad_norm: Annotated[
+        float | None, Range(above=0), Doc("Clip gradients to this norm; if null, do not clip.")
+    ] = 1.0
     skip: Annotated[SkipConfig | None, Doc("Skip outlier steps.")] = None
 
 
@@ -86,9 +89,11 @@ class AdamWConfig(_Common):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter 2019."""
 
     kind: Literal["adamw"] = "adamw"
-    betas: Annotated[tuple[float, ...], Doc("Decay of the first and the second moment.")] = (0.9, 0.95)
-    eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
-    is_fused: Annotated[bool | None, Doc("Use one fused kernel for all parameters; null: only if it is faster.")] = None
+    betas: Annotated[tuple[float, ...], Doc("Decay rates of the first and second moments.")] = (0.9, 0.95)
+    eps: Annotated[float, Range(above=0, max=1), Doc("Constant added to the root of the second moment.")] = 1e-8
+    is_fused: Annotated[
+        bool | None, Doc("Use one fused kernel for all parameters; if null, only if that is faster.")
+    ] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -110,14 +115,14 @@ class LionConfig(_Common):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfMatrices(_Common):
     momentum: Annotated[float, Range(min=0, max=1), Doc("Decay of the momentum.")] = 0.95
-    matrices: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Matrices to optimise this way, as globs of parameter names.")
-    ] = ("blocks.*",)
-    except_matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Exceptions, which AdamW optimises.")] = (
+    matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs for the names of matrices to optimise this way.")] = (
+        "blocks.*",
+    )
+    except_matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Exceptions to these, which AdamW optimises.")] = (
         "*.router.*",
     )
     adamw_lr: Annotated[
-        float | None, Range(min=0, max=MAX_LR), Doc("Learning rate of vectors, embedding and head; null: `lr`.")
+        float | None, Range(min=0, max=MAX_LR), Doc("Learning rate of vectors, embedding and head; if null, `lr`.")
     ] = None
     betas: Annotated[tuple[float, ...], Doc("Settings of AdamW, for all other parameters.")] = (0.9, 0.95)
     eps: Annotated[float, Range(above=0, max=1), Doc("Settings of AdamW, for all other parameters.")] = 1e-8
@@ -140,7 +145,7 @@ class MuonConfig(_OfMatrices):
 
     kind: Literal["muon"] = "muon"
     is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = True
-    num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
+    num_iterations: Annotated[int, Range(min=1), Doc("Number of Newton-Schulz iterations.")] = 5
     scale: Annotated[Literal["spectral", "rms"], Doc("sqrt(max(1, rows/cols)), or 0.2 * sqrt(max(rows, cols)).")] = (
         "rms"
     )
@@ -152,7 +157,7 @@ class NorMuonConfig(_OfMatrices):
 
     kind: Literal["normuon"] = "normuon"
     is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = False
-    num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
+    num_iterations: Annotated[int, Range(min=1), Doc("Number of Newton-Schulz iterations.")] = 5
     row_beta: Annotated[float, Range(min=0, max=1), Doc("Decay of the second moment of rows.")] = 0.95
 
 
@@ -161,7 +166,7 @@ class DionConfig(_OfMatrices):
     """Low-rank orthonormal updates for matrices, and AdamW for the rest. Source: Ahn et al. 2025, "Dion", algorithm 1."""
 
     kind: Literal["dion"] = "dion"
-    rank_share: Annotated[float, Range(above=0, max=1), Doc("Rank, as a share of a matrix's shorter side.")] = 1.0
+    rank_share: Annotated[float, Range(above=0, max=1), Doc("Rank, as a fraction of a matrix's shorter side.")] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Warm:
     warmup: Annotated[Duration, Doc("Linear rise from `warmup_from` to the peak.")] = Duration(value=0, unit="steps")
-    warmup_from: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the start.")] = 0.0
+    warmup_from: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the start.")] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class CosineConfig(_Warm):
     """Half a cosine from the peak down to `final` times the peak."""
 
     kind: Literal["cosine"] = "cosine"
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the end.")] = 0.1
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class LinearConfig(_Warm):
     """Straight line from the peak down to `final` times the peak."""
 
     kind: Literal["linear"] = "linear"
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the end.")] = 0.0
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ class WSDConfig(_Warm):
 
     kind: Literal["wsd"] = "wsd"
     decay: Annotated[Duration, Doc("Length of the decay at the end.")]
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the end.")] = 0.0
     shape: Annotated[Literal["linear", "cosine", "sqrt"], Doc("Shape of the decay.")] = "linear"
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,8 @@ class HalfCosineConfig(_Warm):
     """Second half of a cosine: from halfway between the peak and `final` down to `final`."""
 
     kind: Literal["half-cosine"] = "half-cosine"
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the end.")] = 0.1
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,9 @@ class ExponentialConfig(_Warm):
     """Constant factor per step from `begin` to `final`; the rate can also rise, as in a range test."""
 
     kind: Literal["exponential"] = "exponential"
-    begin: Annotated[float, Range(above=0, max=1), Doc("Share of the peak after the warm-up.")] = 1.0
-    final: Annotated[float, Range(above=0, max=1), Doc("Share of the peak at the end.")] = 0.01
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    begin: Annotated[float, Range(above=0, max=1), Doc("Fraction of the peak after the warm-up.")] = 1.0
+    final: Annotated[float, Range(above=0, max=1), Doc("Fraction of the peak at the end.")] = 0.01
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,9 @@ class PowerConfig(_Warm):
 
     kind: Literal["power"] = "power"
     exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; lower values decay faster.")] = -0.51
-    decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; null: none.")] = None
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after the decay.")] = 0.0
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; if null, there is none.")] = None
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak after the decay.")] = 0.0
+    over: Annotated[Duration | None, Doc("Length of the schedule; if null, the run's `duration`.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -132,10 +132,14 @@ class WSDSConfig(_Warm):
     periods: Annotated[tuple[Duration, ...], Doc("Lengths of the periods; the warm-up is in the first.")]
     decay: Annotated[Duration | None, Doc("Length of the decay at the end of each period.")] = None
     decay_share: Annotated[
-        float | None, Range(above=0, max=1), Doc("Decay as a share of each period, instead of `decay`.")
+        float | None,
+        Range(above=0, max=1),
+        Doc("Length of the decay as a fraction of each period, instead of `decay`."),
     ] = None
-    peaks: Annotated[tuple[float, ...], Doc("Peak of each period, as a share of the schedule's peak; empty: 1.")] = ()
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
+    peaks: Annotated[
+        tuple[float, ...], Doc("Peak of each period, as a fraction of the schedule's peak; if empty, 1.")
+    ] = ()
+    final: Annotated[float, Range(min=0, max=1), Doc("Fraction of the peak at the end of each period.")] = 0.0
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -172,7 +176,7 @@ class SequentialConfig:
     """Schedules in sequence, each of which starts when the previous one ends."""
 
     kind: Literal["sequential"] = "sequential"
-    parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
+    parts: Annotated[tuple[PartConfig, ...], Doc("Schedules to run in sequence.")]
     lengths: Annotated[tuple[Duration, ...], Doc("Lengths of all parts except the last.")]
 
     def check(self) -> Iterator[Diagnostic]:

@@ -40,7 +40,9 @@ class BudgetCheckpointing:
     """Compiler's choice of what to keep within a fraction of memory; needs `compile`."""
 
     kind: Literal["budget"] = "budget"
-    share: Annotated[float, Range(min=0, max=1), Doc("Share of the memory that keeping everything would need.")] = 0.5
+    share: Annotated[float, Range(min=0, max=1), Doc("Fraction of the memory that keeping everything would need.")] = (
+        0.5
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class PipelineConfig:
     num_microbatches: Annotated[
         int | None,
         Range(min=1),
-        Doc("Microbatches per process; null: two per stage, or as implied by `data.microbatch_tokens`."),
+        Doc("Microbatches per process; if null, two per stage, or as implied by `data.microbatch_tokens`."),
     ] = None
 
     @property
@@ -88,7 +90,7 @@ class Float8Config:
     """Matrix products in float8 through torchao; needs a GPU that supports them."""
 
     recipe: Annotated[Literal["tensorwise", "rowwise"], Doc("Granularity of the scales.")] = "tensorwise"
-    skip: Annotated[tuple[str, ...], Doc("Modules to leave unconverted, as globs.")] = ("head",)
+    skip: Annotated[tuple[str, ...], Doc("Globs for the names of modules to leave unconverted.")] = ("head",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,24 +118,27 @@ class ParallelConfig:
 
     data: Annotated[
         Literal["auto", "ddp", "fsdp", "hsdp"],
-        Doc("How data-parallel processes share weights; auto: ddp below 1e9 parameters, else fsdp."),
+        Doc("How data-parallel processes share weights; `auto` uses ddp below 1e9 parameters, else fsdp."),
     ] = "auto"
-    replicas: Annotated[int, Range(min=1), Doc("Number of groups that each hold a whole model, with hsdp.")] = 1
-    tensor: Annotated[int, Range(min=1), Doc("Processes that split each matrix.")] = 1
-    context: Annotated[int, Range(min=1), Doc("Processes that split each sequence (unproven on hardware).")] = 1
-    expert: Annotated[int, Range(min=1), Doc("Processes that split the experts (unproven on hardware).")] = 1
+    replicas: Annotated[int, Range(min=1), Doc("Number of groups that each hold a whole model; for hsdp.")] = 1
+    tensor: Annotated[int, Range(min=1), Doc("Number of processes that split each matrix.")] = 1
+    context: Annotated[
+        int, Range(min=1), Doc("Number of processes that split each sequence (unproven on hardware).")
+    ] = 1
+    expert: Annotated[int, Range(min=1), Doc("Number of processes that split the experts (unproven on hardware).")] = 1
     pipeline: Annotated[PipelineConfig, Doc("Pipeline stages (unproven on hardware).")] = PipelineConfig()
     precision: Annotated[
-        Literal["float32", "bfloat16"], Doc("Type of activations and gathered weights; master weights are float32.")
+        Literal["float32", "bfloat16"],
+        Doc("Data type of activations and gathered weights; master weights are float32."),
     ] = "float32"
-    reduce: Annotated[Literal["float32", "bfloat16"], Doc("Type in which gradients are summed.")] = "float32"
+    reduce: Annotated[Literal["float32", "bfloat16"], Doc("Data type in which gradients are summed.")] = "float32"
     checkpointing: Annotated[
         FullCheckpointing | SelectiveCheckpointing | BudgetCheckpointing | None,
         Doc("Activation checkpointing (recomputation)."),
     ] = None
     compile: Annotated[bool, Doc("Compile each block with torch.compile.")] = False
     float8: Annotated[Float8Config | None, Doc("Matrix products in float8 (unproven on hardware).")] = None
-    strict: Annotated[StrictConfig | None, Doc("Bit-identical results on any number of processes.")] = None
+    strict: Annotated[StrictConfig | None, Doc("Produce bit-identical results on any number of processes.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
