@@ -23,7 +23,7 @@ class LocalSlot:
         running: (trial, attempt) that it runs; None while it is idle.
         variables: its environment variables, for GPUs and threads.
         is_single: it serves one trial, and its slot becomes free when its process has ended.
-        is_told_to_end: it was ordered to halt, or killed by us, so its death is not a loss.
+        is_ending: it was ordered to halt, or killed by us, so its death is not a loss.
         stacks: its descriptor of the file for stacks.
         last_words: the end of its trial; for a single-use worker, sent when its process is gone.
         registration: registration of a worker that a previous head started.

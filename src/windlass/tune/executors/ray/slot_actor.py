@@ -57,7 +57,7 @@ class SlotFacts:
         disk: the slot's folder if it cannot access the sweep's storage; else empty.
         trial: the trial that it runs, or ran last; empty before the first.
         is_over: whether that attempt has ended.
-        heard: value for `received` in the head's first exchange, to get the attempt from its start.
+        received: value for `received` in the head's first exchange, to get the attempt from its start.
         num_put: value for `received` in that exchange, to get none of the attempt.
         group: its placement group, if any.
     """

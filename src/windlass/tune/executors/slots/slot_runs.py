@@ -29,7 +29,7 @@ class RunSlot:
     Attributes:
         incarnation: the current incarnation of the worker; empty before the first.
         trial, attempt: its assignment that has not ended.
-        heard_at: time of its last message, on this process's monotonic clock.
+        last_message_at: time of its last message, on this process's monotonic clock.
         is_gone: its run is over, or it was silent for too long.
         stale: its attempt was declared lost while it was silent, and the worker has not been notified.
     """
