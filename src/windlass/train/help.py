@@ -55,7 +55,7 @@ def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
     """Return the help on all fields, in the order of the dataclasses, including every kind of a union.
 
     Args:
-        recipe: recipe whose values are shown; None: the defaults.
+        recipe: recipe whose values are shown; if None, the defaults are shown.
     """
     data = None if recipe is None else to_data(recipe, keep_defaults=True)
     found = list(_of_record(Recipe if recipe is None else type(recipe), (), (), data))

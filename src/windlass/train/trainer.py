@@ -70,12 +70,12 @@ class Trainer(Generic[T]):
         duration: length of the run; schedules end there.
         stop: stop earlier, with schedules unchanged.
         schedule: a config, or a function from a step's number and the tokens up to its end to a share of the peak
-            learning rate; None: constant at the peak.
+            learning rate; if None, constant at the peak.
         callbacks: callbacks by name. Mandatory ones (`console`, `speed`, `garbage`, `checkpointer`, and `report` under
             windlass) are added unless their name is here; None disables them.
-        store: store of checkpoints; None: no checkpoints.
+        store: store for checkpoints; if None, no checkpoints are saved.
         checkpoint: when to save, and what to load first.
-        world: processes of this job; None: a single process on the CPU.
+        world: processes of this job; if None, a single process on the CPU.
         collect_every: steps between reductions of metrics over processes.
         seed: of all random numbers except the data order.
         config: JSON-safe record of the configuration, saved in checkpoints.

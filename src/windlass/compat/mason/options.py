@@ -60,7 +60,7 @@ class OwnOptions:
     on: str = ""
     """SITE[/PARTITION] to run on instead of Beaker itself."""
     run_id: str = ""
-    """Run to continue; `auto`: the same run for the same command line; empty: a new run."""
+    """Run to continue: `auto` for the same run with the same command line, or empty for a new run."""
     user: str = ""
     """User name, instead of asking Beaker."""
     has_secret: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class OwnOptions:
     env_python: str = ""
     env_image: str = ""
     cache: str = ""
-    """Place where a dataset is cached: `here`, `there` or `none`; empty: `here` for Beaker, `there` with `--on`."""
+    """Where a dataset is cached: `here`, `there` or `none`; if empty, `here` for Beaker and `there` with `--on`."""
     name: str = ""
     is_split: bool = False
     """`--split-learners`: rewrite `--num_learners_per_node` for smaller nodes."""

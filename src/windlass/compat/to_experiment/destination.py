@@ -24,7 +24,7 @@ class Destination:
     Attributes:
         name: as in `--on`, without a partition.
         kind: `local`, `docker`, `slurm` or `beaker`.
-        partition: from the command line; empty: chosen by the clusters or the site.
+        partition: partition given on the command line; if empty, chosen by the clusters or the site.
         gpus: GPUs per node by partition; an empty name is the default partition.
         priorities: supported priorities; always includes `normal`.
         paths: folder at the site by path prefix in Beaker's jobs.

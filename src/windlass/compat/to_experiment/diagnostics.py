@@ -29,7 +29,7 @@ def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "
 
     Args:
         options: the launcher's option for each key of a task, such as `--num_nodes` for `nodes`.
-        other: option for any other key of an experiment, such as `--set`; empty: none.
+        other: option for any other key of an experiment, such as `--set`; empty if there is none.
     """
 
     def typed(match: re.Match[str]) -> str:

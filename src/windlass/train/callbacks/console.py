@@ -36,7 +36,7 @@ class Console(TrainerCallback):
     Args:
         every: steps between lines; a process's first step always has one.
         metrics: globs of metric names; printed in this order.
-        stream: None: the `sys.stderr` of the moment when a line is written.
+        stream: stream to write to; if None, `sys.stderr` at the time when a line is written.
         now: a monotonic clock in seconds.
     """
 
@@ -173,7 +173,7 @@ class Compiling(TrainerCallback):
     """Callback that reports the start of compilation and the duration of the first step.
 
     Args:
-        stream: None: the `sys.stderr` of the moment when a line is written.
+        stream: stream to write to; if None, `sys.stderr` at the time when a line is written.
         now: a monotonic clock in seconds.
     """
 

@@ -25,7 +25,7 @@ class Profiler(TrainerCallback):
         steps: number of steps in the trace.
         ranks: processes that write a trace.
         has_memory: whether to trace allocations too, which is slower and makes a larger file.
-        folder: empty: as above.
+        folder: folder for the trace; if empty, as above.
 
     Attributes:
         path: path of the trace; None before it is written.

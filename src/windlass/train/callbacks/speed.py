@@ -33,8 +33,8 @@ class Speed(TrainerCallback):
     between two steps.
 
     Args:
-        peak_tflops: peak of one device; None: looked up by the device's name.
-        window: number of steps; 0: as many as are collected at once.
+        peak_tflops: peak of one device; if None, looked up by the device's name.
+        window: number of steps; 0 for as many as are collected at once.
         now: a monotonic clock in seconds.
     """
 

@@ -39,7 +39,7 @@ def open_store(folder: str, world: World, *, owner: str = "", verifies: bool = T
 
     Args:
         folder: shared by all processes; created at the first save.
-        owner: letters and digits that identify this run, so that it removes only its own stale saves; empty: the
+        owner: letters and digits that identify this run, so that it removes only its own stale saves; if empty, the
             windlass task's, or `run` without windlass.
         verifies: whether to compare tensors' checksums as they are read.
 

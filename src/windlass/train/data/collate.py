@@ -53,7 +53,7 @@ class Collator:
 
         Args:
             width: tokens to keep of each row, or tokens per cut.
-            cuts: (index in `places`, index of the cut) for each row of the batch; None: full rows, cut to `width`.
+            cuts: (index in `places`, index of the cut) for each row of the batch; if None, full rows, cut to `width`.
             num_rows_step: rows of a microbatch.
         """
         full = self._fill(places)

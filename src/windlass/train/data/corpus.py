@@ -24,7 +24,7 @@ class CorpusPart:
         name: name in errors.
         tokens_T: ids, any unsigned type.
         find_ends: returns the ends of its documents (int64, rising, the last one T); called on first use.
-        mask_T: True where a token counts as a label; None: everywhere.
+        mask_T: True where a token counts as a label; if None, all tokens do.
     """
 
     name: str

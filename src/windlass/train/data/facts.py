@@ -30,7 +30,7 @@ class SourceFacts:
         name: name in errors.
         tokens: number of tokens; estimated from its size if `is_exact` is false.
         documents: number of documents; None if unknown.
-        text_bytes: bytes of text that must be tokenised first; 0: none.
+        text_bytes: bytes of text that must be tokenised first; 0 if there is none.
         rows: number of rows.
         rows_per_epoch: rows that it contributes to an epoch.
         share: share of the epoch's rows.

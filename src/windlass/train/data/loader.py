@@ -34,7 +34,7 @@ class BatchShape:
         tokens: tokens per batch, over all processes.
         length: tokens of a row in a batch; a divisor of the full length.
         full_length: tokens of a row as cut from the sources.
-        microbatch_tokens: tokens of a process in a microbatch; None: its whole share.
+        microbatch_tokens: tokens per process in a microbatch; if None, its whole part of the batch.
         is_trimmed: whether rows are cut to the longest of the batch, rounded up to a power of two.
     """
 
@@ -98,7 +98,7 @@ class TokenLoader:
     Args:
         fingerprint: settings that determine the rows; a state with a different fingerprint is rejected.
         labels: names of its entries in errors.
-        prefetch: batches that a thread prepares ahead; 0: none.
+        prefetch: number of batches that a thread prepares ahead; 0 for none.
         is_lenient: whether to accept a state of different data.
         is_pinned: whether to put batches into page-locked memory, for asynchronous copies to a GPU.
 

@@ -24,7 +24,7 @@ def rows_of_epoch(
         sizes: rows that each source has.
         ratios: relative shares of the mixture; all None: each source once.
         max_repeats: maximum number of times that a row may occur in an epoch.
-        total: rows of an epoch; None: the rows of all sources.
+        total: number of rows in an epoch; if None, the rows of all sources.
 
     Raises:
         SpecError: a source has no row, or too few for its share (`data-too-small`).

@@ -27,7 +27,7 @@ class RowOrder:
     Args:
         sizes: rows that each source has.
         counts: rows that each source contributes to an epoch.
-        is_shuffled: False: source after source, row after row.
+        is_shuffled: if False, rows come source by source and in order.
     """
 
     def __init__(self, sizes: Sequence[int], counts: Sequence[int], *, seed: int, is_shuffled: bool = True) -> None:

@@ -26,8 +26,8 @@ class Downstream(PeriodicEvaluation):
     Args:
         tasks: names of the harness's tasks, groups or tags.
         num_fewshot: examples in the prompt.
-        limit: documents of each task; None: all.
-        include: folder of custom tasks; empty: none.
+        limit: number of documents from each task; if None, all of them.
+        include: folder that contains custom tasks; if empty, there are none.
     """
 
     def __init__(

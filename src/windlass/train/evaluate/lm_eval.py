@@ -106,7 +106,7 @@ class PeriodicEvaluation(TrainerCallback):
     """Base class for evaluations at regular intervals and at the end.
 
     Args:
-        every: length between evaluations; None: only at the end.
+        every: length between evaluations; if None, evaluate only at the end.
         at_start: whether to evaluate before the first step.
     """
 

@@ -85,7 +85,7 @@ def open_held_out(
 
     Args:
         data: settings for tokenizer, length and layout of rows, and tokens per microbatch.
-        max_tokens: take rows from the start up to this many tokens; None: all.
+        max_tokens: take rows from the start up to this many tokens; if None, take all.
 
     Raises:
         SpecError: it is empty, or there is no tokenizer.

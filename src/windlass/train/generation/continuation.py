@@ -42,8 +42,8 @@ def continue_texts(
 
     Args:
         checkpoint: any path that `open_model` accepts.
-        temperature: 0: always the most likely token.
-        tokenizer: as in a recipe; empty: the recipe's, or the one in the Hugging Face folder.
+        temperature: sampling temperature; 0 always takes the most likely token.
+        tokenizer: as in a recipe; if empty, the recipe's, or the one in the Hugging Face folder.
         device: `auto`: a GPU if there is one.
 
     Raises:

@@ -38,7 +38,7 @@ def generate(
     Args:
         model: a whole decoder, on any device; sharded ones are run by all processes together.
         tokens: prompts of any lengths, or int64 (B, T) of equal ones.
-        temperature: 0: always the most likely token.
+        temperature: sampling temperature; 0 always takes the most likely token.
         top_k: sample from the k most likely tokens.
         top_p: sample from the most likely tokens with at least this total probability.
         seed: seed of sampling, with a prompt's position in the batch; independent of the other prompts.

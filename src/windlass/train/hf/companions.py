@@ -87,7 +87,7 @@ def tokenizer_companions(path: str | Path, ids: SpecialIds | None, *, max_length
 
     Args:
         path: a `tokenizer.json`, a folder with a tokenizer's files, or `bytes`.
-        ids: special ids for config.json; None: unknown.
+        ids: special ids for config.json; None if unknown.
         max_length: maximum sequence length of the model.
 
     Raises:

@@ -38,7 +38,7 @@ def export_hf(
     Args:
         checkpoint: any path that `open_model` accepts.
         dtype: type of the weights in the files.
-        tokenizer: file or folder whose files are copied, or `bytes`; None: the recipe's, if that is a file or
+        tokenizer: file or folder whose files are copied, or `bytes`; if None, the recipe's, if that is a file or
             folder, or the imported model's.
         overwrite: whether to replace a Hugging Face model in that folder; anything else is never replaced.
 

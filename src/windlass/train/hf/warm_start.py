@@ -29,7 +29,7 @@ def warm_start(
     Args:
         state: `model` and perhaps `optim`, each a flat mapping from names to tensors, as a train module's `state_dict`.
         path: see `windlass.train.hf.sources.open_model`.
-        optim: whether to load the optimiser's state; None: if there is one of the same kind.
+        optim: whether to load the optimiser's state; if None, load it if there is one of the same kind.
         is_strict: whether every weight must exist.
 
     Returns:

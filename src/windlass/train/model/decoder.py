@@ -130,7 +130,7 @@ class Decoder(nn.Module):
 
         Args:
             tokens_BT: int64 ids; on a later pipeline stage the residual stream (B, T, D).
-            documents_BT: tokens see only tokens of the same document; None: all previous ones.
+            documents_BT: tokens see only tokens of the same document; if None, all previous tokens.
             labels_BT: the token after each token, or IGNORE if it is excluded from the loss.
             cache: keys and values of the previous tokens; extended.
             loss: settings of the loss, with labels; or a function to compute in its place.

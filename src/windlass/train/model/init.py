@@ -38,7 +38,7 @@ def init_weights(
         model: model on any device. Parameters on the meta device are first allocated on `device`.
         seed: seed for all parameters; each has a separate generator.
         device: for a model on the meta device; CPU by default. CPU and GPU give different values.
-        std: standard deviation of matrices; None: a decoder's `init_std`, 0.02 for other models.
+        std: standard deviation of matrices; if None, a decoder's `init_std`, or 0.02 for other models.
 
     Returns:
         Names of the parameters that were left to their own modules.

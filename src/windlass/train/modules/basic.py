@@ -34,9 +34,9 @@ class BasicModule(Generic[T]):
         optimizer: optimizer of its parameters; its learning rates are the peaks.
         loss_fn: called with model and batch; returns the sum of the losses of this process's samples, a scalar with
             gradient, and their total weight.
-        weigh: returns the weight of a batch, on the host and without a forward pass; None: its number of samples.
-        count: returns the number of samples of a batch; None: the length of its first tensor.
-        max_grad_norm: gradients are clipped to this norm; None: no clipping.
+        weigh: returns the weight of a batch, on the host and without a forward pass; by default its number of samples.
+        count: returns the number of samples in a batch; by default the length of its first tensor.
+        max_grad_norm: norm to which gradients are clipped; if None, they are not clipped.
         seed: seed of the model's random numbers.
     """
 

@@ -40,7 +40,7 @@ class LanguageModule:
             parameter) to logits, or with `labels_BT` and `loss` to `LossSums`.
         optimizer: optimizer of its parameters; its learning rates are the peaks.
         loss: settings of the loss.
-        max_grad_norm: gradients are clipped to this norm; None: no clipping.
+        max_grad_norm: norm to which gradients are clipped; if None, they are not clipped.
         skip: settings for skipping outlier steps.
         is_strict: sum gradients in a fixed tree, by microbatch; must match the model's parallelization.
         seed: seed of the model's random numbers.

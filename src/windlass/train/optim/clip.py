@@ -35,7 +35,7 @@ def clip(
     Completes pending sums first, so that an optimiser can then work on shards.
 
     Args:
-        max_norm: maximum norm; None: only measure.
+        max_norm: maximum norm; if None, the norm is only measured.
         is_strict: bit-identical for any sharding of rows; slower.
         stages: pipeline stages with other parameters, over which squares are summed too.
 

@@ -47,7 +47,7 @@ def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_t
         model: a decoder, or any module (which takes ddp, fsdp and hsdp). A model on the meta device is
             allocated on the world's device, uninitialized: call `init_weights`, or load weights. A model with
             weights gets those of rank 0.
-        for_training: false: apply nothing that only the backward pass needs.
+        for_training: if false, apply nothing that only the backward pass needs.
 
     Raises:
         SpecError: sizes do not divide; the message names the field.

@@ -78,7 +78,7 @@ def mesh_shape(config: ParallelConfig, world_size: int, *, num_parameters: int |
     """Return the sizes of the axes for a given number of processes.
 
     Args:
-        num_parameters: number of parameters, which decides `data: auto`; None: a small model.
+        num_parameters: number of parameters, which decides `data: auto`; if None, the model counts as small.
 
     Raises:
         SpecError: sizes do not divide; each problem has its field.

@@ -22,7 +22,7 @@ def checked_shape(recipe: Recipe, world: int, *, num_parameters: int | None = No
     """Return the mesh for a recipe on a number of processes.
 
     Args:
-        num_parameters: number of parameters; None: counted for a decoder, unknown for a custom model.
+        num_parameters: number of parameters; if None, counted for a decoder, and unknown for a custom model.
 
     Raises:
         SpecError: shapes do not divide, or parts conflict; reports all problems.

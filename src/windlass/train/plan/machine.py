@@ -71,7 +71,7 @@ class MachineSpec:
     """Processes of a plan, with one GPU each.
 
     Attributes:
-        gpu: name in the table; empty: no estimate of time and memory share.
+        gpu: name in the table; if empty, time and the fraction of memory are not estimated.
         mfu: expected share of the peak.
         per_node: GPUs per node.
     """

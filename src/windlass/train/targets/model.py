@@ -23,7 +23,7 @@ def build_own_model(recipe: Recipe, config: ModelTarget, *, device: torch.device
     """Call the target with generators seeded from the recipe's seed, in the same way on every process.
 
     Args:
-        device: device of new tensors; None: the CPU, with initial values.
+        device: device for new tensors; if None, the CPU, with initial values.
 
     Raises:
         SpecError: it fails, or does not return a module.

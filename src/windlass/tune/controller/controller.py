@@ -152,7 +152,7 @@ class Controller:
 
         Args:
             settings: only `resources` is used, and only if it is a function; the journal holds the rest.
-            resume: action on finished, unfinished and failed trials; None: unfinished ones resume.
+            resume: action on finished, unfinished and failed trials; by default unfinished ones resume.
             extend: more samples, a different stopper or different bounds of the space; journalled.
             arguments: as for the class; a new searcher and scheduler with the same type and settings.
         """

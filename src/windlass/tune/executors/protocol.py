@@ -76,7 +76,7 @@ class StartAttempt:
     """Order to start an attempt of a trial.
 
     Attributes:
-        restore_from: path or URL of the checkpoint to load; empty: start from the beginning.
+        restore_from: path or URL of the checkpoint to load; if empty, start from the beginning.
         iteration: `training_iteration` of that checkpoint; counting continues from it.
         credit: reports that may be sent before a `Go` is needed.
     """

@@ -31,11 +31,11 @@ class MLflowTarget(Target):
     """Target that logs to MLflow at `tracking_uri` or MLFLOW_TRACKING_URI.
 
     Args:
-        experiment_name: default: MLFLOW_EXPERIMENT_NAME, or the sweep's name.
+        experiment_name: name of the experiment; by default MLFLOW_EXPERIMENT_NAME, or the sweep's name.
         tags: set on every run.
         save_artifact: upload the trial's folder when it ends.
         log_params_on_trial_end: write parameters at the end, when they no longer change.
-        client: a module like mlflow; default: the installed one.
+        client: a module like mlflow; by default the installed one.
     """
 
     name = "mlflow"

@@ -32,12 +32,12 @@ class WandbTarget(Target):
     """Target that logs to the W&B project `project` or WANDB_PROJECT; WANDB_MODE=offline needs no network.
 
     Args:
-        group: default: the sweep's name.
+        group: group of the runs; by default the sweep's name.
         excludes: metrics and parameters that are not logged.
         log_config: also log the configuration with each report.
         upload_checkpoints: upload every checkpoint of a local folder as an artifact.
         init: further arguments of `wandb.init`.
-        client: the module; default: the installed one.
+        client: the module; by default the installed one.
     """
 
     name = "wandb"

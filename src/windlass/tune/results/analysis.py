@@ -28,8 +28,8 @@ class ExperimentAnalysis:
 
     Args:
         source: the sweep's folder, or its history.
-        default_metric: metric for methods that are called without one; default: the sweep's.
-        default_mode: mode for methods that are called without one; default: the sweep's.
+        default_metric: metric for methods that are called without one; by default the sweep's.
+        default_mode: mode for methods that are called without one; by default the sweep's.
         assumed_mode: mode if none is given anywhere; Ray Tune's first interface assumed `max`.
         folder: the sweep's folder, if `source` is a history.
 

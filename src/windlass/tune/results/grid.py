@@ -52,8 +52,8 @@ class ResultGrid(Sequence[Result]):
         A single trial is always the best.
 
         Args:
-            metric: default: the sweep's first metric.
-            mode: `min` or `max`; default: the sweep's mode.
+            metric: metric to compare; by default the sweep's first.
+            mode: `min` or `max`; by default the sweep's mode.
             scope: which value to compare: the `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
             filter_nan_and_inf: ignore trials whose score is NaN or infinite.
 
@@ -84,8 +84,8 @@ class ResultGrid(Sequence[Result]):
         """Return the Pareto front: the results that no other dominates, sorted by the first metric, best first.
 
         Args:
-            metrics: default: those of the sweep.
-            modes: `min` or `max` for each; default: those of the sweep.
+            metrics: metrics to compare; by default those of the sweep.
+            modes: `min` or `max` for each; by default those of the sweep.
 
         Raises:
             MetricError: the numbers of metrics and modes differ, or are 0 (`unknown-metric`).

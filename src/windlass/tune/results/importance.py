@@ -31,8 +31,8 @@ def importances(
     `fanova` and `ped-anova` are Optuna's evaluators on the same points.
 
     Args:
-        metric: default: the sweep's first.
-        mode: default: the sweep's.
+        metric: metric to explain; by default the sweep's first.
+        mode: `min` or `max`; by default the sweep's.
 
     Raises:
         MetricError: no metric, or an unknown method (`unknown-metric`).

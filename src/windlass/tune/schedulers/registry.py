@@ -115,7 +115,7 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
     Args:
         searcher: name of the searcher, for the message.
         learns: results change what the searcher suggests.
-        metric: of the sweep; None: the scheduler must have its own.
+        metric: the sweep's metric; if None, the scheduler must have its own.
 
     Raises:
         UsageError: a learning searcher with population based training (`searcher-option`); no metric for a scheduler

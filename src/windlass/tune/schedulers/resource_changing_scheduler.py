@@ -26,7 +26,7 @@ class DistributeResources:
     Args:
         add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.
         increase_by: the unit that is given, such as `{"CPU": 2, "GPU": 0.5}`; one GPU or CPU without.
-        increase_by_times: most units that a trial gets; below 1: no limit. Only with `increase_by`.
+        increase_by_times: maximum number of units that a trial gets; no limit if below 1. Only with `increase_by`.
         reserve_resources: resources that are not given to trials.
     """
 
@@ -132,7 +132,7 @@ class DistributeResourcesToTopJob(DistributeResources):
     Trials that were the best before keep their resources.
 
     Args:
-        metric, mode: default: those of the scheduler.
+        metric, mode: metric and mode; by default those of the scheduler.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def generate_variants(
     Args:
         unresolved_spec: a search space, at any depth.
         constant_grid_search: draw once and use the values for all points.
-        random_state: a seed; None: a new one every time.
+        random_state: a seed; by default a new one every time.
     """
     space = Space(unresolved_spec)
     seed = random.getrandbits(32) if random_state is None else random_state

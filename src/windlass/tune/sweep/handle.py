@@ -72,8 +72,8 @@ class SweepHandle:
         """Return the trial whose newest report has the best value of the metric.
 
         Args:
-            metric: default: the sweep's first.
-            mode: `min` or `max`; default: the sweep's mode for this metric.
+            metric: metric to compare; by default the sweep's first.
+            mode: `min` or `max`; by default the sweep's mode for this metric.
 
         Raises:
             NotFoundError: no trial reported the metric (`unknown-metric`).

@@ -212,7 +212,7 @@ class RunConfig:
     """Settings for storage, stop condition and output.
 
     Attributes:
-        name: name of the sweep and its folder; default: the trainable's name and the time.
+        name: name of the sweep and its folder; by default the trainable's name and the time.
         storage_path: folder of sweeps; default `<WINDLASS_HOME>/sweeps`. If it is a URL, checkpoints are stored there,
             and the journal stays in the default folder.
         storage_filesystem: not supported; pass a URL as `storage_path`.

@@ -41,9 +41,9 @@ def to_experiment(
     """Return the experiment for `windlass mason --on SITE`. Pure: makes no requests and writes nothing.
 
     Args:
-        env: image, lock file or interpreter of the tasks; None: the site's environment, or at `docker` mason's `--image`.
+        env: image, lock file or interpreter of the tasks; if None, the site's own, or mason's `--image` at `docker`.
         caches: create the dataset caches of known trainings as steps of prepared data.
-        name: name of the experiment; empty: taken from the command line.
+        name: name of the experiment; if empty, taken from the command line.
 
     Raises:
         SpecError: a path of Beaker's storage has no known counterpart at the site, or sizes do not fit its nodes;

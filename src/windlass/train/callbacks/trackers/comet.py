@@ -23,8 +23,8 @@ class Comet(TrainerCallback):
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).
 
     Args:
-        project: empty: Comet's default.
-        workspace: empty: Comet's default.
+        project: name of the project; if empty, Comet's default.
+        workspace: name of the workspace; if empty, Comet's default.
     """
 
     def __init__(self, *, project: str = "", workspace: str = "") -> None:

@@ -25,7 +25,7 @@ class JsonLines(TrainerCallback):
     Metrics up to a step are written before that step's checkpoint, and a run that resumes from it removes later lines.
 
     Args:
-        path: empty: `metrics.jsonl` in the task's output or beside the checkpoints.
+        path: path of the file; if empty, `metrics.jsonl` in the task's output or beside the checkpoints.
     """
 
     def __init__(self, *, path: str = "") -> None:

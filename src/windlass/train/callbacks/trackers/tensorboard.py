@@ -19,7 +19,7 @@ class TensorBoard(TrainerCallback):
     After a restart, TensorBoard discards the earlier values of repeated steps.
 
     Args:
-        folder: empty: `tensorboard` in the task's output or beside the checkpoints.
+        folder: folder for the files; if empty, `tensorboard` in the task's output or beside the checkpoints.
     """
 
     def __init__(self, *, folder: str = "") -> None:

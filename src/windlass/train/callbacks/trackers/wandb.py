@@ -25,8 +25,8 @@ class Wandb(TrainerCallback):
     key come from W&B's environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) by default.
 
     Args:
-        project: empty: W&B's default.
-        entity: team or user; empty: W&B's default.
+        project: name of the project; if empty, W&B's default.
+        entity: team or user; if empty, W&B's default.
         tags: the run's tags.
         cancel_tags: adding one of these to the run stops training at the next step, with a checkpoint.
         poll_s: seconds between checks of the tags, in a separate thread.

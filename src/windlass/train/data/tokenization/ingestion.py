@@ -57,8 +57,8 @@ def ingest(
     Idempotent. After a kill, the next call resumes after the last finished unit (1 to 32 MB of text).
 
     Args:
-        cache: folder for the result; None: below the user's cache.
-        num_workers: number of processes; None: one per CPU.
+        cache: folder for the result; if None, a folder in the user's cache.
+        num_workers: number of processes; if None, one per CPU.
 
     Returns:
         The folder with the token files.

@@ -64,7 +64,7 @@ class RayExecutor:
         runtime_env: Ray's runtime environment for the actors.
         num_slots: limit of concurrent trials; 0 for the sweep's limit, or as many as the cluster holds.
         linger_s: seconds that slots continue without a head before they exit.
-        namespace: namespace of the sweep's actors; default: derived from the sweep's name and folder.
+        namespace: namespace of the sweep's actors; by default derived from the sweep's name and folder.
         init: further arguments of `ray.init`, used if this process is not connected yet.
     """
 

@@ -33,7 +33,7 @@ class TuneBOHB(BOHB):
         """Describe the search.
 
         Args:
-            space: a space of windlass; None: `param_space`, which otherwise only holds constants.
+            space: a windlass search space; by default `param_space`, which otherwise only holds constants.
             bohb_config: `min_points_in_model`, `top_n_percent`, `num_samples`, `random_fraction`.
             metric: metric that replaces TuneConfig's.
             mode: `min` or `max`.

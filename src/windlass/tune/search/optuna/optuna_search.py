@@ -45,7 +45,7 @@ class OptunaSearch(OptunaSearcher):
 
         Args:
             space: distributions of Optuna by name, a space of windlass, or a function of a trial that suggests values
-                and may return constants; None: `param_space`. With one, `param_space` holds constants only.
+                and may return constants; by default `param_space`. With one, `param_space` holds constants only.
             metric: instead of TuneConfig's; several make a multi-objective search.
             mode: `min` or `max`, one per metric.
             points_to_evaluate: configurations to try first.
