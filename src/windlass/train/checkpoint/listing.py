@@ -98,7 +98,7 @@ def _json(value: object) -> bytes:
 def to_remove(found: Sequence[Committed], newest: Committed, *, keep: int | None) -> list[Committed]:
     """Return the checkpoints to remove now that `newest` is committed, oldest first.
 
-    An ephemeral checkpoint is removed once a later one exists. The newest `keep` permanent ones are kept, or all if None.
+    An ephemeral checkpoint is removed once a later one exists. The newest `keep` permanent ones stay, or all if None.
     Checkpoints of later steps than `newest` belong to a run that resumed from another checkpoint, and are kept.
 
     Args:
