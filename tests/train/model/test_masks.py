@@ -134,3 +134,17 @@ def test_a_backend_that_was_named_is_taken_or_refused(backend: str, message: str
         choose_backend(config, CPU, torch.float32, has_documents=False, has_cache=False)
     assert caught.value.args[0] == message
     assert caught.value.code == "unsupported-setting"
+
+
+@pytest.mark.parametrize("num_queries", [1, 5])
+def test_heads_that_share_keys_need_no_copies_of_them(num_queries: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q_BHTK = torch.randn(3, 6, num_queries, 8, generator=generator, dtype=torch.float64)
+    k_BGSK, v_BGSK = torch.randn(2, 3, 2, 9, 8, generator=generator, dtype=torch.float64)
+    seen_BQS = torch.rand(3, num_queries, 9, generator=generator) > 0.4
+    seen_BQS[:, :, 0] = True
+    repeated, grouped = (
+        attend(q_BHTK, k_BGSK, v_BGSK, DenseMask(False, seen_BQS, is_grouped=way), scale=0.3, soft_cap=None)
+        for way in (False, True)
+    )
+    torch.testing.assert_close(grouped, repeated, rtol=1e-12, atol=1e-12)

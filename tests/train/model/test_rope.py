@@ -121,3 +121,13 @@ def test_low_precision_is_turned_in_float32() -> None:
     rotation = RopeTable(RopeConfig(), 8).take(0, 64, CPU)
     x = torch.randn(1, 1, 64, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert torch.equal(rotate(x, rotation), rotate(x.float(), rotation).bfloat16())
+
+
+def test_rows_have_positions_of_their_own() -> None:
+    table = RopeTable(RopeConfig(), 8)
+    positions_BT = torch.tensor([[3, 4, 5], [0, 1, 2]])
+    rows = table.take_rows(positions_BT, 16)
+    x_BHTK = torch.randn(2, 4, 3, 8, generator=torch.Generator().manual_seed(0))
+    turned = rotate(x_BHTK, rows)
+    for row, start in enumerate((3, 0)):
+        assert torch.equal(turned[row], rotate(x_BHTK[row : row + 1], table.take(start, 3, torch.device("cpu")))[0])

@@ -31,7 +31,7 @@ from windlass.train.model.masks import (
 from windlass.train.model.rope import Rotation, rotate
 
 if TYPE_CHECKING:
-    from windlass.train.model.cache import LayerCache
+    from windlass.train.model.cache import LayerStore
     from windlass.train.model.config import ModelConfig
 
 __all__ = ["Attention", "Backend", "MaskTable", "attend", "choose_backend"]
@@ -192,7 +192,7 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(size if own.qk_norm == "head" else own.num_heads * size, eps=config.norm_eps)
             self.k_norm = RMSNorm(size if own.qk_norm == "head" else groups * size, eps=config.norm_eps)
 
-    def forward(self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerStore | None = None) -> Tensor:
         """Attend over the given tokens and the cached ones, and add the given tokens to the cache."""
         q_BHTK = self._heads(self.q(x_BTD), self.q_norm)
         k_BGSK = self._heads(self.k(x_BTD), self.k_norm)
@@ -230,9 +230,21 @@ def attend(
         return F.scaled_dot_product_attention(
             q_BHTK, k_BGSK, v_BGSK, is_causal=mask.is_causal, scale=scale, enable_gqa=times > 1
         )
+    if mask.is_grouped and times > 1:
+        return _grouped(q_BHTK, k_BGSK, v_BGSK, mask.seen_BQS, scale=scale)
     # with a mask, GPU kernels need as many key heads as query heads
     k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
     return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask.seen_BQS[:, None], scale=scale)
+
+
+def _grouped(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, seen_BQS: Tensor, *, scale: float) -> Tensor:
+    """Attention in which the heads that share keys are further queries of one head, so that no key is copied."""
+    groups, num_queries = k_BGSK.shape[1], q_BHTK.shape[2]
+    q_BGNK = q_BHTK.unflatten(1, (groups, -1)).flatten(2, 3)
+    seen_BNS = seen_BQS if num_queries == 1 else seen_BQS.repeat(1, q_BGNK.shape[2] // num_queries, 1)
+    out_BGNK = F.scaled_dot_product_attention(q_BGNK, k_BGSK, v_BGSK, attn_mask=seen_BNS[:, None], scale=scale)
+    out_BHTK: Tensor = out_BGNK.unflatten(2, (-1, num_queries)).flatten(1, 2)
+    return out_BHTK
 
 
 def _repeat(x_BGSK: Tensor, times: int) -> Tensor:

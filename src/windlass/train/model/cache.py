@@ -5,12 +5,46 @@ Legend: B rows, G key and value heads, T new tokens, S kept tokens, K head size.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
 import torch
 from torch import Tensor
 
 from windlass.train.model.config import ModelConfig
 
-__all__ = ["KVCache", "LayerCache"]
+if TYPE_CHECKING:
+    from windlass.train.model.masks import DenseMask
+
+__all__ = ["KVCache", "LayerCache", "LayerStore", "RowCache"]
+
+
+class LayerStore(Protocol):
+    """Keys and values of a layer."""
+
+    def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Add new tokens; returns the keys and values visible to them, including their own, (B, G, S, K)."""
+
+
+class RowCache(Protocol):
+    """Cache whose rows have different lengths; it states where a forward's tokens are and what they see.
+
+    Attributes:
+        max_length: maximum number of tokens of a row.
+        layers: stores by block name.
+    """
+
+    max_length: int
+    layers: Mapping[str, LayerStore]
+
+    def positions(self) -> Tensor:
+        """Return the positions of this forward's tokens in their rows, int64 (B, T)."""
+
+    def masks(self, windows: Collection[int | None]) -> Mapping[int | None, DenseMask]:
+        """Return the mask of each window for this forward's tokens."""
+
+    def advance(self, num_new: int) -> None:
+        """End this forward, which added `num_new` tokens to each row, padding included."""
 
 
 class LayerCache:
@@ -65,6 +99,10 @@ class KVCache:
         self.length = 0
         self.documents_BS: Tensor | None = None
         self.layers = {str(layer): LayerCache(config.window_of(layer)) for layer in range(config.num_layers)}
+
+    def advance(self, num_new: int) -> None:
+        """Count the tokens that a forward added."""
+        self.length += num_new
 
     def join(self, documents_BT: Tensor | None) -> Tensor | None:
         """Return the document indices of all tokens, old and new; either all calls must pass them, or none."""

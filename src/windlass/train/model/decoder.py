@@ -5,6 +5,7 @@ Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from windlass.train.batch import IGNORE
 from windlass.train.model.attention import Attention, MaskTable
+from windlass.train.model.cache import KVCache
 from windlass.train.model.layers import FeedForward, RMSNorm
 from windlass.train.model.moe import MoE
 from windlass.train.model.rope import RopeTable, Rotation
@@ -20,7 +22,7 @@ from windlass.train.optim.config import LossConfig
 from windlass.train.optim.loss import language_loss
 
 if TYPE_CHECKING:
-    from windlass.train.model.cache import KVCache, LayerCache
+    from windlass.train.model.cache import LayerStore, RowCache
     from windlass.train.model.config import ModelConfig, RopeConfig
     from windlass.train.model.masks import Mask
 
@@ -75,7 +77,7 @@ class Block(nn.Module):
         self.ffn_post_norm = RMSNorm(config.d_model, eps=config.norm_eps) if is_peri else None
 
     def forward(
-        self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None
+        self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerStore | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the residual stream after this layer, and the weighted losses of its experts, if any."""
         aux: Tensor | None = None
@@ -121,10 +123,11 @@ class Decoder(nn.Module):
         documents_BT: Tensor | None = None,
         *,
         labels_BT: Tensor | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | RowCache | None = None,
         loss: LossConfig | HeadFunction | None = None,
         positions_T: Tensor | None = None,
         num_logits: int | None = None,
+        logits_at_B: Tensor | None = None,
     ) -> Tensor | LossSums | tuple[Tensor | None, ...]:
         """Return logits (B, T, V) or, with labels, the sums of losses or what `loss` computes.
 
@@ -136,6 +139,7 @@ class Decoder(nn.Module):
             loss: settings of the loss, with labels; or a function to compute in its place.
             positions_T: positions of the tokens, if they are not 0, 1, ... (after the cache).
             num_logits: return logits of only this many last tokens.
+            logits_at_B: return logits of only this token of each row, (B, 1, V).
         """
         x_BTD = tokens_BT if self.embed is None else self._embedded(tokens_BT)
         rotations, masks = self._surroundings(x_BTD, documents_BT, cache, positions_T)
@@ -148,9 +152,11 @@ class Decoder(nn.Module):
             x_BTD, added = block(x_BTD, rotation, masks[self.config.window_of(layer)], own)
             aux = added if aux is None else aux + added
         if cache is not None:
-            cache.length += x_BTD.shape[1]
+            cache.advance(x_BTD.shape[1])
         if self.norm is None:
             return x_BTD
+        if logits_at_B is not None:
+            x_BTD = x_BTD[torch.arange(x_BTD.shape[0], device=x_BTD.device), logits_at_B][:, None]
         x_BTD = self.norm(x_BTD if num_logits is None else x_BTD[:, -num_logits:])
         if labels_BT is None:
             return self._logits(x_BTD)
@@ -172,14 +178,24 @@ class Decoder(nn.Module):
         return x_BTD if self.config.embed_scale is None else x_BTD * self.config.embed_scale
 
     def _surroundings(
-        self, x_BTD: Tensor, documents_BT: Tensor | None, cache: KVCache | None, positions_T: Tensor | None
-    ) -> tuple[dict[RopeConfig, Rotation], dict[int | None, Mask]]:
+        self,
+        x_BTD: Tensor,
+        documents_BT: Tensor | None,
+        cache: KVCache | RowCache | None,
+        positions_T: Tensor | None,
+    ) -> tuple[dict[RopeConfig, Rotation], Mapping[int | None, Mask]]:
         """Return the rotations and masks for the layers; layers with equal settings share them."""
+        windows = {self.config.window_of(layer) for layer in range(self.config.num_layers)}
+        if cache is not None and not isinstance(cache, KVCache):
+            if documents_BT is not None or positions_T is not None:
+                raise ValueError("a cache with rows of different lengths has its own positions and no documents")
+            positions_BT = cache.positions()
+            rows = {rope: table.take_rows(positions_BT, cache.max_length) for rope, table in self._ropes.items()}
+            return rows, cache.masks(windows)
         start = cache.length if cache is not None else 0
         rotations = {
             rope: table.take(start, x_BTD.shape[1], x_BTD.device, positions_T) for rope, table in self._ropes.items()
         }
-        windows = {self.config.window_of(layer) for layer in range(self.config.num_layers)}
         seen_BS = cache.join(documents_BT) if cache is not None else None
         masks = self._masks.take(windows, x_BTD, documents_BT, start=start, documents_BS=seen_BS)
         return rotations, masks

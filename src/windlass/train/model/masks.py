@@ -25,10 +25,12 @@ class DenseMask:
         is_causal: whether each token sees all previous ones; there is no tensor then.
         seen_BQS: bool, True where a query sees a key; B may be 1. None with `is_causal` False: every query sees every
             key, like a single token after a cache.
+        is_grouped: attend without repeating keys for the queries that share them; for long caches.
     """
 
     is_causal: bool
     seen_BQS: Tensor | None = None
+    is_grouped: bool = False
 
 
 @dataclass(frozen=True)

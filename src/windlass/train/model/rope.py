@@ -18,7 +18,7 @@ __all__ = ["RopeTable", "Rotation", "frequencies", "rotate"]
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines for each token and rotated channel, in float32.
+    """Cosines and sines for each token and rotated channel, in float32; (B, 1, T, R) if rows have their own positions.
 
     Not a tuple, because mixed precision casts tensors in tuples.
     """
@@ -42,15 +42,24 @@ class RopeTable:
         """Return the rotations for `length` tokens from `start` on, or for tokens at the given positions."""
         if positions_T is not None:
             return _rotation(self._config, self._head_dim, positions_T)
-        table = self._tables.get(device)
-        if table is None or table.cos_TR.shape[0] < start + length:
-            # outside inference mode: autograd cannot use a table created in it
-            with torch.inference_mode(mode=False):
-                table = _rotation(self._config, self._head_dim, torch.arange(start + length, device=device))
-            self._tables[device] = table
+        table = self._table(start + length, device)
         if start == 0 and table.cos_TR.shape[0] == length:
             return table
         return Rotation(table.cos_TR[start : start + length], table.sin_TR[start : start + length])
+
+    def take_rows(self, positions_BT: Tensor, max_length: int) -> Rotation:
+        """Return the rotations of tokens at positions below `max_length` that differ between rows, (B, 1, T, R)."""
+        table = self._table(max_length, positions_BT.device)
+        return Rotation(table.cos_TR[positions_BT][:, None], table.sin_TR[positions_BT][:, None])
+
+    def _table(self, length: int, device: torch.device) -> Rotation:
+        table = self._tables.get(device)
+        if table is None or table.cos_TR.shape[0] < length:
+            # outside inference mode: autograd cannot use a table created in it
+            with torch.inference_mode(mode=False):
+                table = _rotation(self._config, self._head_dim, torch.arange(length, device=device))
+            self._tables[device] = table
+        return table
 
 
 def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
