@@ -1,0 +1,319 @@
+"""Engine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
+
+A step computes one token for every slot, also for empty ones: samples join free slots and leave when they end, and the
+shapes of all computations stay the same. With a forward per prompt whose shape depends only on the prompt's length, a
+sample on a CPU is the same to the last bit whatever else is generated, in any order, alone or in its group. Engines with
+different numbers of slots differ in the last bits.
+
+Legend: B slots, N samples that join, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from windlass.core.clock import SystemClock
+from windlass.core.errors import UsageError
+from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
+from windlass.post.rollout.prefill import Prefill, ReadPrompts
+from windlass.post.rollout.row import OpenRow, cancelled_sample
+from windlass.post.rollout.sampling import Chosen, SamplingRows, choose, uniforms
+from windlass.post.rollout.slots import KEY_BLOCK, SlotCache
+from windlass.post.rollout.stops import Decode, StopTexts, TextPieces
+from windlass.post.rollout.waiting import WaitingWork, check_request, check_work
+from windlass.train.model.decoder import Decoder
+
+if TYPE_CHECKING:
+    from windlass.core.clock import Clock
+    from windlass.post.rollout.types import Finish, Sample, SampleId, ScoreRequest, Work
+    from windlass.train.model.config import ModelConfig
+
+__all__ = ["EmbeddedEngine"]
+
+
+class EmbeddedEngine:
+    """Continues prompts with a copy of the policy's weights."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        *,
+        version: int = 0,
+        num_slots: int = 64,
+        max_length: int | None = None,
+        max_open: int | None = None,
+        prefill_tokens: int = 256,
+        decode: Decode | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        clock: Clock | None = None,
+    ) -> None:
+        """Allocate slots and load weights.
+
+        Args:
+            num_slots: samples that are generated at the same time; at least 2, because a product with a single row is
+                summed in another order.
+            max_length: tokens of a prompt and its continuation; None: the model's maximum.
+            max_open: samples taken at the same time, waiting ones included; None: four times the slots.
+            prefill_tokens: tokens of a forward that reads prompts.
+            decode: text of token ids; needed for stop texts.
+
+        Raises:
+            UsageError: `num_slots` is below 2, or `max_length` exceeds the model's.
+            EngineError: the weights belong to another model.
+        """
+        max_length = config.max_length if max_length is None else max_length
+        if num_slots < 2 or not 2 <= max_length <= config.max_length:
+            raise UsageError(
+                f"an engine of {num_slots} slots of {max_length} tokens is not possible",
+                hint=f"use at least 2 slots, and 2 to {config.max_length} tokens",
+                code="invalid-value",
+            )
+        self._device, self._clock = torch.device(device), clock or SystemClock()
+        with torch.device(self._device):
+            self._model = Decoder(config).to(dtype).eval().requires_grad_(requires_grad=False)
+        self._facts = EngineFacts(
+            name="embedded",
+            num_slots=num_slots,
+            max_length=max_length,
+            has_raw_logp=True,
+            # elsewhere kernels choose the order of sums by load; experts compute as many rows as are routed to them
+            is_deterministic=self._device.type == "cpu" and config.moe is None,
+            has_in_flight_update=True,
+        )
+        self._vocab_size, self._max_open = config.vocab_size, max_open or 4 * num_slots
+        self._pieces = TextPieces(decode) if decode is not None else None
+        self._prefill = Prefill(self._model, num_tokens=prefill_tokens)
+        longest = -(-max_length // KEY_BLOCK) * KEY_BLOCK
+        self._slots = SlotCache(config, num_slots=num_slots, max_length=longest, device=self._device, dtype=dtype)
+        self._waiting = WaitingWork()
+        self._prompts: dict[tuple[int, ...], tuple[ReadPrompts, int]] = {}
+        self._rows: list[OpenRow | None] = [None] * num_slots
+        self._last_B = torch.zeros(num_slots, dtype=torch.int64, device=self._device)
+        self._done: list[Sample] = []
+        self._version = version
+        self._set_rows()
+        self.load(weights, version)
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Return what this engine can do."""
+        return self._facts
+
+    def version(self) -> int:
+        """Return the version of the loaded weights."""
+        return self._version
+
+    def submit(self, work: Sequence[Work]) -> int:
+        """Take work from the front of the list and return how many; see `Engine.submit`."""
+        open_rows = {row.work.id: row for row in self._rows if row is not None}
+        taken = work[: max(0, self._max_open - len(open_rows) - len(self._waiting))]
+        check_work(
+            work,
+            vocab_size=self._vocab_size,
+            max_length=self._facts.max_length,
+            open_ids={*open_rows, *(item.id for item in work if item.id in self._waiting)},
+            can_decode=self._pieces is not None,
+        )
+        now_s = self._clock.monotonic()
+        for item in taken:
+            self._waiting.add(item, now_s)
+        return len(taken)
+
+    def poll(self, timeout_s: float) -> Sequence[Sample]:
+        """Compute until a sample ends, `timeout_s` passed or nothing can be continued; at least one step."""
+        deadline_s = self._clock.monotonic() + timeout_s
+        with torch.inference_mode():
+            while not self._done and self._step() and self._clock.monotonic() < deadline_s:
+                pass
+        done, self._done = self._done, []
+        return done
+
+    def cancel(self, ids: Collection[SampleId]) -> None:
+        """End open samples; `poll` returns what they have so far."""
+        now_s, wanted = self._clock.monotonic(), set(ids)
+        for slot, row in enumerate(self._rows):
+            if row is not None and row.work.id in wanted:
+                self._leave(slot, row, "cancelled", now_s)
+        for sample in [sample for sample in ids if sample in self._waiting]:
+            work, submitted_s = self._waiting.remove(sample)
+            self._done.append(cancelled_sample(work, now_s - submitted_s))
+        self._forget_prompts()
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Sequence[tuple[float, ...]]:
+        """Return the log-probabilities of given tokens under the model's own distribution."""
+        for request in requests:
+            check_request(request, vocab_size=self._vocab_size, max_length=self._facts.max_length)
+        with torch.inference_mode():
+            return self._prefill.score(requests)
+
+    def load(self, weights: Mapping[str, Tensor], version: int, *, open_work: OpenWork = "recompute") -> None:
+        """Copy weights, all or none, and give them a version; see `Engine.load`."""
+        parameters = dict(self._model.named_parameters())
+        _check_weights(parameters, weights)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+        self._version = version
+        self._prompts.clear()
+        for row in self._rows:
+            if row is not None:
+                row.mark_load(version, is_cache_kept=open_work == "keep")
+        if open_work == "recompute":
+            with torch.inference_mode():
+                self._read_again()
+
+    def close(self) -> None:
+        """Free the slots and drop open work."""
+        self._waiting.clear()
+        self._prompts.clear()
+        self._done = []
+        self._rows = [None] * len(self._rows)
+        self._slots.free()
+
+    # ------------------------------------------------------------------------------------------------------- a step
+
+    def _step(self) -> bool:
+        """Let samples join, then compute a token for each one; returns whether anything was done."""
+        has_joined = self._join()
+        is_open = [row is not None for row in self._rows]
+        if not any(is_open):
+            return has_joined
+        self._slots.begin([int(value) for value in is_open], 1)
+        logits_B1V = self._model(self._last_B[:, None], cache=self._slots)
+        assert isinstance(logits_B1V, Tensor)
+        self._last_B = self._chosen(list(enumerate(self._rows)), logits_B1V[:, 0], self._settings, self._keys_B)
+        return True
+
+    def _join(self) -> bool:
+        """Fill free slots and choose the first tokens of the samples in them; returns whether any joined."""
+        num_joined = 0
+        while free := [slot for slot, row in enumerate(self._rows) if row is None]:
+            works = self._waiting.startable(self._version, len(free))
+            if not works:
+                break
+            joined = list(zip(free, works, strict=False))
+            self._read_prompts([work.prompt_ids for work in works])
+            logits_NV = self._fork(joined)
+            rows = [(slot, self._open(slot, work)) for slot, work in joined]
+            num_joined += len(rows)
+            settings = SamplingRows.of([work.sampling for work in works], self._vocab_size, self._device)
+            keys_N = torch.tensor([row.key for _, row in rows], device=self._device)
+            self._last_B[[slot for slot, _ in rows]] = self._chosen(rows, logits_NV, settings, keys_N)
+            self._forget_prompts()
+        if num_joined:
+            self._set_rows()
+        return num_joined > 0
+
+    def _chosen(
+        self, rows: Sequence[tuple[int, OpenRow | None]], logits_BV: Tensor, settings: SamplingRows, keys_B: Tensor
+    ) -> Tensor:
+        """Choose the next token of each row, and let samples that end with it leave."""
+        positions = [0 if row is None else len(row.ids) for _, row in rows]
+        positions_B = torch.tensor(positions, device=self._device)
+        chosen: Chosen = choose(logits_BV, settings, uniforms(keys_B, positions_B))
+        tokens, logp, raw_logp = chosen.tokens_B.tolist(), chosen.logp_B.tolist(), chosen.raw_logp_B.tolist()
+        now_s = self._clock.monotonic()
+        for index, (slot, row) in enumerate(rows):
+            finish = None if row is None else row.add(tokens[index], logp[index], raw_logp[index])
+            if row is not None and finish is not None:
+                self._leave(slot, row, finish, now_s)
+        return chosen.tokens_B
+
+    def _open(self, slot: int, work: Work) -> OpenRow:
+        _, submitted_s = self._waiting.remove(work.id)
+        texts = work.sampling.stop_texts
+        row = OpenRow(
+            work,
+            version=self._version,
+            submitted_s=submitted_s,
+            started_s=self._clock.monotonic(),
+            stops=StopTexts(texts, self._pieces) if texts and self._pieces is not None else None,
+        )
+        self._rows[slot] = row
+        return row
+
+    def _leave(self, slot: int, row: OpenRow, finish: Finish, now_s: float) -> None:
+        self._done.append(row.sample(finish, now_s))
+        self._rows[slot] = None
+        self._slots.reset([slot])
+
+    def _set_rows(self) -> None:
+        """Set the settings and keys of sampling; those of rows that leave stay and are not read."""
+        settings = [None if row is None else row.work.sampling for row in self._rows]
+        self._settings = SamplingRows.of(settings, self._vocab_size, self._device)
+        self._keys_B = torch.tensor([0 if row is None else row.key for row in self._rows], device=self._device)
+
+    # ------------------------------------------------------------------------------------------------------- prompts
+
+    def _read_prompts(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Read prompts that are not read yet; fills their forwards with prompts that come next."""
+        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._prompts]
+        if not missing:
+            return
+        needed = set(missing)
+        by_width: dict[int, list[tuple[int, ...]]] = {self._prefill.width(len(prompt)): [] for prompt in missing}
+        for prompt in [*missing, *self._waiting.prompts(self._version)]:
+            width = self._prefill.width(len(prompt))
+            if prompt in needed or (width in by_width and prompt not in self._prompts):
+                by_width[width].append(prompt)
+        for width, candidates in by_width.items():
+            num_rows = self._prefill.num_rows(width)
+            unique = list(dict.fromkeys(candidates))
+            num_needed = sum(prompt in needed for prompt in unique)
+            for first in range(0, num_needed, num_rows):
+                chosen = unique[first : first + num_rows]
+                read = self._prefill.read(chosen)
+                self._prompts.update({prompt: (read, index) for index, prompt in enumerate(chosen)})
+
+    def _fork(self, joined: Sequence[tuple[int, Work]]) -> Tensor:
+        """Copy the prompts' keys and values into slots; returns the logits that follow, (N, V)."""
+        logits_V: list[Tensor] = []
+        by_read: dict[int, tuple[ReadPrompts, list[tuple[int, int]]]] = {}
+        for slot, work in joined:
+            read, index = self._prompts[work.prompt_ids]
+            logits_V.append(read.logits_PV[index])
+            by_read.setdefault(id(read), (read, []))[1].append((index, slot))
+        for read, pairs in by_read.values():
+            self._slots.fork(read.cache, pairs, min(read.width, self._slots.max_length))
+        return torch.stack(logits_V)
+
+    def _forget_prompts(self) -> None:
+        """Drop prompts that no waiting sample has; samples in slots have their own copy."""
+        for prompt in [prompt for prompt in self._prompts if not self._waiting.has_prompt(prompt)]:
+            del self._prompts[prompt]
+
+    def _read_again(self) -> None:
+        """Compute the keys and values of samples in progress with the loaded weights."""
+        by_width: dict[int, list[tuple[int, OpenRow]]] = {}
+        for slot, row in enumerate(self._rows):
+            if row is not None:
+                by_width.setdefault(self._prefill.width(len(row.read_ids())), []).append((slot, row))
+        for width, members in by_width.items():
+            num_rows = self._prefill.num_rows(width)
+            for first in range(0, len(members), num_rows):
+                part = members[first : first + num_rows]
+                read = self._prefill.read([row.read_ids() for _, row in part])
+                pairs = [(index, slot) for index, (slot, _) in enumerate(part)]
+                self._slots.fork(read.cache, pairs, min(read.width, self._slots.max_length))
+
+
+def _check_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    missing, unexpected = sorted(parameters.keys() - weights), sorted(weights.keys() - parameters)
+    if missing or unexpected:
+        what = f"have no `{missing[0]}`" if missing else f"have `{unexpected[0]}`, which the model has not"
+        raise EngineError(
+            f"weights {what}; the previous ones stay loaded", hint="load the weights of the model that the engine runs"
+        )
+    for name, parameter in parameters.items():
+        if weights[name].shape != parameter.shape:
+            found, own = list(weights[name].shape), list(parameter.shape)
+            raise EngineError(
+                f"weight `{name}` has shape {found}, and the model's is {own}; the previous weights stay loaded",
+                hint="load the weights of the model that the engine runs",
+            )
