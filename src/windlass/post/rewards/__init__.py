@@ -1,0 +1,1 @@
+"""Rewards: verifiers that score answers against the ground truth of their prompts."""

@@ -1,0 +1,79 @@
+"""Verifiers on real and hostile answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from windlass.core.errors import NotFoundError
+from windlass.post.rewards.protocol import Answer
+from windlass.post.rewards.registry import find_verifier
+from windlass.post.rewards.text import last_number
+
+
+def answer(text: str) -> Answer:
+    return Answer(text=text, num_tokens=len(text), is_complete=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "truth", "value"),
+    [
+        ("gsm8k", "so 3 + 4 = 7\n#### 7", "#### 7", 1.0),
+        ("gsm8k", "the answer is 1,000.", "reasons\n#### 1000", 1.0),
+        ("gsm8k", "#### 7.0 apples, not 8", "#### 7", 1.0),
+        ("gsm8k", "#### -7", "#### 7", 0.0),
+        ("gsm8k", "no idea", "#### 7", 0.0),
+        ("gsm8k", "7\n####", "#### 7", 0.0),
+        ("gsm8k", "9" * 5000, "#### 7", 0.0),
+        ("exact", " Paris\n", "Paris", 1.0),
+        ("exact", "paris", "Paris", 0.0),
+        ("f1", "The cat, a dog", "cat dog bird", 0.8),
+        ("f1", "", "cat", 0.0),
+        ("f1", "the", "a", 1.0),
+    ],
+)
+def test_rewards(name: str, text: str, truth: str, value: float) -> None:
+    assert find_verifier(name).score(answer(text), truth).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("name", "truth"), [("gsm8k", "no number"), ("gsm8k", None), ("exact", 7), ("f1", ["a"])])
+def test_an_unusable_ground_truth_is_no_reward_of_zero(name: str, truth: object) -> None:
+    score = find_verifier(name).score(answer("7"), truth)
+    assert score.value is None
+    assert "ground truth" in score.error
+
+
+def test_errors_of_own_code_are_counted_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def half(answer, truth):\n    return 0.5\n\ndef bad(answer, truth):\n    return {}[truth]\n\n"
+        "def endless(answer, truth):\n    return float('nan')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert find_verifier("mine.py:half").score(answer("x"), "y").value == 0.5
+    assert find_verifier("mine.py:bad").score(answer("x"), "y").error == "KeyError: 'y'"
+    assert find_verifier("mine.py:endless").score(answer("x"), "y").error == "the reward is nan"
+    assert find_verifier("mine.py:half").version != find_verifier("mine.py:bad").version
+
+
+def test_an_unknown_name_gets_a_near_one() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        find_verifier("gsm8")
+    assert "did you mean `gsm8k`" in caught.value.hint
+
+
+def test_all_answers_of_gsm8k_are_read() -> None:
+    folder = os.environ.get("WINDLASS_TEST_DATA", "")
+    files = [Path(folder, f"gsm8k-{split}.jsonl") for split in ("train", "test")] if folder else []
+    if not files or not all(file.is_file() for file in files):
+        pytest.skip("WINDLASS_TEST_DATA has no GSM8K")
+    counts = []
+    for file in files:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        counts.append(len(rows))
+        verifier = find_verifier("gsm8k")
+        assert all(last_number(row["answer"]) is not None for row in rows)
+        assert all(verifier.score(answer(row["answer"]), row["answer"]).value == 1.0 for row in rows)
+    assert counts == [7473, 1319]
