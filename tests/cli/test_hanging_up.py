@@ -7,7 +7,7 @@ import signal
 import threading
 from pathlib import Path
 
-from windlass.cli.hanging_up import HangUp
+from windlass.cli.sweep.running import HangUp
 
 
 def test_a_write_may_fail_before_the_signal_that_says_why(tmp_path: Path) -> None:

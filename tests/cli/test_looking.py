@@ -11,7 +11,7 @@ from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
 from windlass.cli.render.log_merge import merged_lines
 from windlass.cli.render.made_from import code_text
-from windlass.cli.render.next_steps import next_step
+from windlass.cli.render.verdict import next_step
 from windlass.core.clock import FakeClock
 from windlass.pin.code.pinned import CodePin
 from windlass.plan.pins import Pins

@@ -39,7 +39,7 @@ from windlass.sites.profile import Profile
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 from windlass.supervise.remote.framing import frame_line
-from windlass.supervise.remote.unpack import receive_folders
+from windlass.supervise.remote.server import receive_folders
 from windlass.supervise.slurm.job_listing import LISTING, read_listing
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 

@@ -20,7 +20,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.process import descendants, identify
 from windlass.pin.code.checkouts import checkout
 from windlass.pin.code.pinning import pin_code
-from windlass.pin.environment.cached import build_once
+from windlass.pin.environment.building import build_once
 from windlass.pin.environment.ensuring import ensure_environment
 from windlass.pin.environment.pinning import pin_environment
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.supervise.crash import keep_crash
+from windlass.supervise.replica.loop import keep_crash
 
 
 def crash(path: Path, text: str) -> None:

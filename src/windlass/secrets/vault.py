@@ -7,6 +7,8 @@
 
 Encryption at rest protects copies in backups and synced folders, and files with wrong permissions. It does not protect
 against programs that run under your own account.
+
+Source: https://age-encryption.org/v1, implemented by pyrage.
 """
 
 from __future__ import annotations
@@ -19,11 +21,44 @@ from pathlib import Path
 from windlass.core.errors import AccessError
 from windlass.core.files import lock, write_atomic
 from windlass.core.json_text import decode_json
-from windlass.secrets import age
 from windlass.secrets.store import check_name, check_value, no_such_secret
 from windlass.supervise.remote.delivery import check_private
 
-__all__ = ["Vault"]
+__all__ = ["AgeError", "Vault", "decrypt", "encrypt", "new_identity"]
+
+
+class AgeError(Exception):
+    """Error for a key or file that age rejects; the message contains neither."""
+
+
+def new_identity() -> str:
+    """Return a new secret key, in the format that age-keygen writes."""
+    import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands do not need
+
+    return str(pyrage.x25519.Identity.generate())
+
+
+def encrypt(content: bytes, identity: str) -> bytes:
+    """Encrypt `content` for the owner of the key `identity`."""
+    import pyrage  # lazy: see new_identity
+
+    try:
+        return bytes(pyrage.encrypt(content, [pyrage.x25519.Identity.from_str(identity).to_public()]))
+    except pyrage.IdentityError as error:
+        raise AgeError("invalid age key") from error
+
+
+def decrypt(content: bytes, identity: str) -> bytes:
+    """Decrypt `content` with the key `identity`. Raises AgeError for a wrong key or changed content."""
+    import pyrage  # lazy: see new_identity
+
+    try:
+        return bytes(pyrage.decrypt(content, [pyrage.x25519.Identity.from_str(identity)]))
+    except pyrage.IdentityError as error:
+        raise AgeError("invalid age key") from error
+    except pyrage.DecryptError as error:
+        raise AgeError(str(error)) from error
+
 
 _SCHEMA = 1
 
@@ -89,9 +124,9 @@ class Vault:
             raise _unreadable(f"no permission to read {self._file}", f"ls -l {self._folder}") from error
         remedy = f"remove {self._file} and set the secrets again"
         try:
-            values = decode_json(age.decrypt(content, self._load_identity()))["values"]
+            values = decode_json(decrypt(content, self._load_identity()))["values"]
             return {name: base64.b64decode(value, validate=True) for name, value in values.items()}
-        except age.AgeError as error:
+        except AgeError as error:
             problem = f"cannot decrypt {self._file} with {self._identity}: {error}"
             raise _unreadable(problem, f"restore the two matching files, or {remedy}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -102,10 +137,10 @@ class Vault:
         encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
         content = json.dumps({"schema": _SCHEMA, "values": encoded}).encode()
         identity = self._load_identity() if self._identity.exists() else self._make_identity()
-        write_atomic(self._file, age.encrypt(content, identity), mode=0o600)
+        write_atomic(self._file, encrypt(content, identity), mode=0o600)
 
     def _make_identity(self) -> str:
-        identity = age.new_identity()
+        identity = new_identity()
         write_atomic(self._identity, f"{identity}\n".encode(), mode=0o600)
         return identity
 

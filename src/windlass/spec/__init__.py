@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
 from windlass.spec.data import DataSource
 from windlass.spec.env import Env, SecretUse
 from windlass.spec.experiment import Experiment
 from windlass.spec.image import Image, ImageVariant
-from windlass.spec.limits import Context, Limit, Retry
-from windlass.spec.retention import Best, KeptCheckpoints, Retain
+from windlass.spec.limits import Best, Context, KeptCheckpoints, Limit, Retain, Retry
 from windlass.spec.sweep import KeptBySweep, Sweep, SweepLimits
-from windlass.spec.task import Checkpoints, Gpus, Stall, Task
+from windlass.spec.task import Bundle, Checkpoints, Gpus, Stall, Task
 
 __all__ = [
     "Best",

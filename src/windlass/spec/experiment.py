@@ -11,9 +11,8 @@ from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.spec.command import Command
 from windlass.spec.data import DataSource
 from windlass.spec.env import Env
-from windlass.spec.limits import Context, Limit, Retry
+from windlass.spec.limits import Context, Limit, Retain, Retry
 from windlass.spec.references import check_after, check_data, check_variables
-from windlass.spec.retention import Retain
 from windlass.spec.sweep import Sweep
 from windlass.spec.task import Task
 

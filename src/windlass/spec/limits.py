@@ -1,4 +1,4 @@
-"""Limits, retries, and the scheduling context of a run."""
+"""Limits, retries, scheduling context and retention of a run; `windlass gc --yes` enforces the retention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windlass.config.annotations import Diagnostic, Doc, DurationText, Range
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 
-__all__ = ["Context", "Limit", "Retry"]
+__all__ = ["Best", "Context", "KeptCheckpoints", "Limit", "Retain", "Retry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +53,35 @@ class Retry:
         int, Range(min=0), Doc("Restarts after a preemption, the end of the walltime, a killed process or a lost node.")
     ] = 50
     failed: Annotated[int, Range(min=0), Doc("Restarts after the user's code failed.")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """Best checkpoints by a reported metric."""
+
+    metric: Annotated[str, Doc("Name of a metric that the code reports, such as `loss`.")]
+    mode: Annotated[Literal["min", "max"], Doc("Best values: the smallest or the largest.")] = "min"
+    keep: Annotated[int, Range(min=1), Doc("Number of checkpoints to keep.")] = 1
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Yield problems that the types of the fields do not catch."""
+        if not self.metric:
+            yield "metric", "`metric` is empty", "invalid-value", "write the name of a metric, such as `loss`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheckpoints:
+    """Checkpoints of each task to keep; all others are deleted."""
+
+    last: Annotated[int | None, Range(min=1), Doc("Number of newest checkpoints to keep.")] = None
+    best: Annotated[Best | None, Doc("Checkpoints with the best values of a metric.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retain:
+    """Rules of `windlass gc --yes` for a finished run; without a rule everything is kept."""
+
+    ttl: Annotated[
+        float | None, DurationText(), Range(min=1), Doc("Time after the end of a run when all its files are deleted.")
+    ] = None
+    checkpoints: Annotated[KeptCheckpoints, Doc("Checkpoints to keep.")] = KeptCheckpoints()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 
-__all__ = ["BadTypeError", "BadValueError", "MismatchError", "MissingError"]
+__all__ = ["BadTypeError", "BadValueError", "MismatchError", "MissingError", "RecursiveDependencyError", "SpaceError"]
 
 
 class BadValueError(UsageError, ValueError):
@@ -30,3 +30,21 @@ class MissingError(NotFoundError, ValueError):
 
 class MismatchError(PreconditionError, ValueError):
     """Error for an object that differs from the one with which the sweep was started."""
+
+
+class SpaceError(UsageError, ValueError):
+    """Error for an invalid search space or point; the message has the user's value and the parameter."""
+
+    default_code = "invalid-space"
+
+    def at(self, name: str) -> SpaceError:
+        """Return the error with the name of the parameter added, unless it already has one."""
+        if not name or self.message.startswith("`"):
+            return self
+        return type(self)(f"`{name}`: {self.message}", hint=self.hint, code=self.code)
+
+
+class RecursiveDependencyError(SpaceError):
+    """Error for values that depend on each other in a cycle, which the message names in order."""
+
+    default_code = "invalid-space"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.backends.beaker.service import BeakerService
-from windlass.compat.mason.beaker_images import BeakerImages
+from windlass.compat.mason.build import BeakerImages
 from windlass.testing.beaker import FakeBeaker
 
 DESCRIPTION = "Git commit: 0123456; CUDA: 12"

@@ -17,7 +17,7 @@ from windlass.supervise.fencing.fence import (
     read_heartbeats,
 )
 from windlass.supervise.job import Fencing
-from windlass.supervise.replica.watchdog import StallDetector
+from windlass.supervise.replica.stall_watch import StallDetector
 
 FENCING = Fencing(renew_s=5.0, stop_s=120.0, kill_s=600.0, quiet_s=150.0)
 

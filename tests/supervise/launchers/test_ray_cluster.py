@@ -10,8 +10,7 @@ import pytest
 
 from windlass.record.journal import read_journal
 from windlass.supervise.launchers import ray_cluster
-from windlass.supervise.launchers.ray_cluster import _Events, _gather, _serve
-from windlass.supervise.launchers.ray_place import RayPlace
+from windlass.supervise.launchers.ray_cluster import RayPlace, _Events, _gather, _serve
 
 
 def place(tmp_path: Path, rank: int = 0) -> RayPlace:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from windlass.supervise.launchers.ray_place import RayPlace, count_cpus
+from windlass.supervise.launchers.ray_cluster import RayPlace, count_cpus
 from windlass.supervise.launchers.wrapped import WrappedCommand
 
 SITE = "n1=10.0.0.1,n2=10.0.0.2"

@@ -14,8 +14,7 @@ import pytest
 
 from windlass.supervise.remote.framing import frame_line, pack
 from windlass.supervise.remote.framing import unpack as opened
-from windlass.supervise.remote.server import serve
-from windlass.supervise.remote.unpack import receive_folders
+from windlass.supervise.remote.server import receive_folders, serve
 
 
 def member(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from windlass.supervise.replica.watchdog import StallDetector
+from windlass.supervise.replica.stall_watch import StallDetector
 
 
 def stepping(step_s: float, num_steps: int, floor_s: float = 60.0) -> StallDetector:

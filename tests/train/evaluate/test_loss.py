@@ -16,8 +16,7 @@ from tests.train.evaluate.together import together
 from windlass.core.errors import SpecError
 from windlass.train.batch import IGNORE, Batch
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
-from windlass.train.evaluate.lm_eval import EvalLoss, evaluate
-from windlass.train.evaluate.rows import HeldOut, open_held_out
+from windlass.train.evaluate.lm_eval import EvalLoss, HeldOut, evaluate, open_held_out
 from windlass.train.model.config import AttentionConfig, ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights

@@ -16,8 +16,7 @@ from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.tune.followers import following as following_module
 from windlass.tune.followers.following import SweepFollower
-from windlass.tune.followers.registry import make_target
-from windlass.tune.followers.target import Target
+from windlass.tune.followers.target import Target, make_target
 
 TARGETS = ("csv", "json", "tensorboard")
 

@@ -19,7 +19,7 @@ from tests.tune.results.journals import random_journal
 from windlass.tune.followers.following import SweepFollower
 from windlass.tune.followers.loggers import CSVLoggerCallback, JsonLoggerCallback
 from windlass.tune.followers.processes import FollowerProcesses
-from windlass.tune.followers.registry import make_target
+from windlass.tune.followers.target import make_target
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

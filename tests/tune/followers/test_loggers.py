@@ -15,7 +15,7 @@ from windlass.tune.followers.loggers import (
     WandbLoggerCallback,
     split_callbacks,
 )
-from windlass.tune.followers.registry import TARGETS, make_target
+from windlass.tune.followers.target import TARGETS, make_target
 
 
 def test_every_callback_names_a_target_that_takes_its_options() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
 from windlass.tune.followers.following import SweepFollower
-from windlass.tune.followers.registry import make_target
+from windlass.tune.followers.target import make_target
 from windlass.tune.results.analysis import ExperimentAnalysis
 from windlass.tune.results.lineages import write_policies
 

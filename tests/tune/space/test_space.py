@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from windlass.tune.errors import RecursiveDependencyError
 from windlass.tune.space import Space, SpaceError
-from windlass.tune.space.errors import RecursiveDependencyError
 from windlass.tune.space.primitives import (
     choice,
     grid_search,

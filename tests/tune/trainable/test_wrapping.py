@@ -14,7 +14,7 @@ import pytest
 
 from windlass import tune
 from windlass.core.errors import NotFoundError, UsageError
-from windlass.tune.trainable import parameters as parameters_module
+from windlass.tune.trainable import wrapping as wrapping_module
 from windlass.tune.trainable.shape import read_shape, resources_of
 from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.trial import ONE_CPU, Resources
@@ -53,7 +53,7 @@ def test_what_travels_to_a_worker_is_small_and_its_pages_are_shared(monkeypatch:
     trainable, _ = unwrap(tune.with_parameters(train, data=big, scale=0.5))
     sent = pickle.dumps(trainable)
     assert len(sent) < 500
-    monkeypatch.setattr(parameters_module, "_loaded", {})
+    monkeypatch.setattr(wrapping_module, "_loaded", {})
     received = pickle.loads(sent)
     assert received({"x": 1}) == big.sum() * 0.5
     first = received.parameters.values()["data"]

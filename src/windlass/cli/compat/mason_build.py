@@ -40,7 +40,7 @@ def run_build(words: tuple[str, ...]) -> int:
         image = build_branch_image(options, folder, home, None, log=tell)
     else:
         from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
-        from windlass.compat.mason.beaker_images import BeakerImages
+        from windlass.compat.mason.build import BeakerImages
 
         service = BeakerService()
         try:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windlass.cli.error_table import codes
-from windlass.cli.render.next_steps import next_step
 from windlass.cli.render.progress import describe_end
-from windlass.cli.render.verdict import STATE_STYLES, first_failure
+from windlass.cli.render.verdict import STATE_STYLES, first_failure, next_step
 from windlass.cli.screen import paint, printable
 from windlass.core.phrases import ago, count, duration, local_time, number, size
 from windlass.record.state import Attempt, End, RunFacts, State, TaskFacts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-from windlass.cli.render.next_steps import next_step
 from windlass.cli.render.progress import describe_end
 from windlass.cli.screen import paint, printable, tell
 from windlass.core.phrases import count, duration, number
@@ -14,7 +13,7 @@ from windlass.record.state import Attempt, RunFacts, State
 from windlass.runs import metrics
 from windlass.runs.store import RunFolder
 
-__all__ = ["STATE_STYLES", "first_failure", "show_verdict"]
+__all__ = ["STATE_STYLES", "first_failure", "next_step", "show_verdict"]
 
 STATE_STYLES = {
     State.SUCCEEDED: "green",
@@ -89,3 +88,35 @@ def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
         if newest is not None and newest.end is not None:
             return name, newest
     return None
+
+
+_MEND = "fix the code, commit, and launch again"
+_STARTED_ANEW = {
+    Cause.OUT_OF_MEMORY: "tasks.{task}.memory=...",
+    Cause.TIMEOUT: "limit.time=...",
+}
+"""Overrides that fix the cause; they need a new run, since a plan is frozen."""
+
+
+def next_step(run_id: str, facts: RunFacts, failed_task: str = "") -> str:
+    """Return the line for the label `next`, or an empty string if there is nothing to do.
+
+    Args:
+        failed_task: the task whose failure ended the run.
+    """
+    if facts.state is State.STOPPED:
+        return f"windlass resume {run_id}"
+    if facts.state is State.RUNNING:
+        return f"windlass logs {run_id} --follow | windlass stop {run_id}"
+    if facts.state is State.QUEUED:
+        return f"windlass stop {run_id}"
+    return _after_failure(run_id, facts.cause, failed_task) if facts.state is State.FAILED else ""
+
+
+def _after_failure(run_id: str, cause: str, task: str) -> str:
+    for ended, override in _STARTED_ANEW.items():
+        if cause == ended:
+            return f"`windlass rerun {run_id} {override.format(task=task or 'TASK')}`"
+    if cause == Cause.USER_ERROR:
+        return f"{_MEND}; or, with the same code, `windlass retry {run_id}`"
+    return f"windlass logs {run_id} | windlass retry {run_id} | windlass rerun {run_id}"

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.screen import emit, emit_json, tell
@@ -13,12 +19,72 @@ from windlass.core.units import parse_duration
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
-    from windlass.cli.hanging_up import HangUp
     from windlass.tune.controller.controller import HeadOutcome
     from windlass.tune.controller.restore import Extension
     from windlass.tune.sweep.handle import SweepHandle
 
-__all__ = ["extension_of", "go_on"]
+__all__ = ["HangUp", "extension_of", "go_on"]
+
+_SIGNAL_WITHIN_S = 1.0
+"""Wait this long for SIGHUP, since a write can fail before the signal arrives."""
+
+
+class HangUp:
+    """Context manager that handles SIGHUP, unless it is ignored (`nohup`).
+
+    On SIGHUP the process sends itself SIGTERM, which a sweep's head treats as a request to stop.
+
+    Attributes:
+        came: whether the terminal was closed.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.came = False
+        self._log = log
+        self._has_asked = False
+        self._had_terminal = any(os.isatty(own) for own in (1, 2))  # false once the terminal is closed
+        self._before: Any = signal.SIG_IGN
+
+    def __enter__(self) -> Self:
+        self._before = signal.getsignal(signal.SIGHUP)
+        if self._before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._before)
+
+    def ask(self) -> None:
+        """Send SIGTERM to this process if the terminal was closed before a handler was installed. Idempotent."""
+        if self.came and not self._has_asked and callable(signal.getsignal(signal.SIGTERM)):
+            self._has_asked = True
+            signal.raise_signal(signal.SIGTERM)
+
+    def explains(self, error: OSError) -> bool:
+        """Return whether a write failed because the terminal was closed. Blocks for up to a second.
+
+        A process that ignores SIGHUP (`nohup`), or that its shell has disowned, gets no signal; its output then goes to
+        the file all the same.
+        """
+        deadline = time.monotonic() + _SIGNAL_WITHIN_S
+        while not self.came and error.errno == errno.EIO and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not self.came and error.errno == errno.EIO and self._had_terminal:
+            self._take(signal.SIGHUP, None)
+        return self.came
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.came:
+            return
+        self.came = True
+        descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        for own in (1, 2):  # a closed terminal fails every write
+            os.dup2(descriptor, own)
+        os.close(descriptor)
+        self.ask()
+
 
 _SUCH_AS = {"--space": "such as --space 'lr={loguniform: [1e-4, 1e-2]}'", "--stop": "such as --stop accuracy=0.95"}
 
@@ -77,7 +143,6 @@ def _detach(handle: SweepHandle, home: Home, extra: dict[str, Any], *, is_json: 
 
 
 def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_process: bool, is_quiet: bool) -> int:
-    from windlass.cli.hanging_up import HangUp  # lazy: as above
     from windlass.tune.sweep.launching import HEAD_LOG, start_head
 
     if in_process:  # its trials end with this process

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
+if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["AskedAccount", "KnownAccount", "MasonAccount", "has_beaker"]
 
 
 class MasonAccount(Protocol):
@@ -58,3 +61,20 @@ def has_beaker(environ: Mapping[str, str]) -> bool:
         return True
     home = environ.get("HOME")
     return bool(home) and (Path(str(home)) / ".beaker" / "config.yml").is_file()
+
+
+class AskedAccount:
+    """Account whose data is read from Beaker; each method sends a request and raises the service's errors."""
+
+    is_external = False
+
+    def __init__(self, service: BeakerService) -> None:
+        self._service = service
+
+    def user(self) -> str:
+        """Return the name of the user."""
+        return self._service.user()
+
+    def secrets(self, workspace: str | None) -> Sequence[str]:
+        """Return the names of the secrets in the workspace."""
+        return self._service.secrets(workspace or "")

@@ -18,10 +18,12 @@ from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
 
 if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
     from windlass.pin.code.pinned import CodePin
     from windlass.runs.home import Home
 
 __all__ = [
+    "BeakerImages",
     "BranchImage",
     "BuildOptions",
     "ImageStore",
@@ -242,3 +244,42 @@ def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, 
     given = {"GIT_COMMIT": code.commit[:_SHORT], "GIT_BRANCH": code.branch, "CUDA_VERSION": options.cuda_version}
     declared = set(re.findall(r"^\s*ARG\s+(\w+)", text, re.MULTILINE | re.IGNORECASE))
     return {name: value for name, value in given.items() if name in declared}
+
+
+_UPLOAD_S = 6 * 3600.0
+
+
+class BeakerImages:
+    """Images of a Beaker account; implements `windlass.compat.mason.build.ImageStore`.
+
+    Uploads are done by the client, which uses Docker's socket (DOCKER_HOST).
+    """
+
+    def __init__(self, service: BeakerService) -> None:
+        self._service = service
+
+    def user(self) -> str:
+        """Return the user's name."""
+        return self._service.user()
+
+    def find(self, name: str) -> UploadedImage | None:
+        """Return the image with this full name, or None if there is none."""
+        from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
+
+        with self._service.asking(f"looking up the image {name}") as client:
+            try:
+                image = client.image.get(name)
+            except BeakerImageNotFound:
+                return None
+        return UploadedImage(id=image.id, description=image.description)
+
+    def unname(self, image: UploadedImage) -> None:
+        """Remove an image's name; it remains available by its id."""
+        with self._service.asking(f"removing the name of image {image.id}") as client:
+            client.image.update(client.image.get(image.id), name="")
+
+    def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
+        """Upload an image from Docker; blocks for minutes."""
+        with self._service.asking(f"uploading the image {name}", _UPLOAD_S) as client:
+            place = client.workspace.get(workspace) if workspace else None
+            client.image.create(name, tag, workspace=place, description=description, commit=True)

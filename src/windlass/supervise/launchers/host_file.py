@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windlass.record.causes import Cause
-from windlass.supervise.launchers.execute import become
-from windlass.supervise.launchers.wrapped import WrappedCommand
+from windlass.supervise.launchers.wrapped import WrappedCommand, become
 from windlass.supervise.replica.exit_report import log_line, report_end
 from windlass.supervise.replica.scratch import host_addresses
 

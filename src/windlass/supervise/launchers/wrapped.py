@@ -1,16 +1,22 @@
 """Command line of a wrapper program: its options, its variables by role, then `--` and the user's command.
 
 `windlass.pyz ray --num-gpus=4 --driver-set=LD_PRELOAD=/x.so --worker-unset=LD_PRELOAD -- python train.py`
+
+Afterwards the replica's process is replaced by the user's command, with its exit code and signals.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
+from windlass.record.causes import Cause
+from windlass.supervise.replica.exit_report import report_end
 
-__all__ = ["RoleVariables", "WrappedCommand"]
+__all__ = ["RoleVariables", "WrappedCommand", "become"]
 
 
 @dataclass(frozen=True)
@@ -64,3 +70,13 @@ class WrappedCommand:
     def number(self, name: str, default: float = 0.0) -> float:
         """Return the value of a numeric option."""
         return float(self.options.get(name) or default)
+
+
+def become(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Replace this process with a command; return an exit code only on failure."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], list(command), dict(environ))
+    except OSError as error:
+        return report_end(environ, Cause.START_FAILED, f"`{command[0]}` cannot be executed: {error.strerror}", code=127)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import selectors
 import signal
 import socket
@@ -9,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.core.clock import Clock, SystemClock
-from windlass.supervise.crash import keep_crash
+from windlass.core.files import write_atomic
+from windlass.core.process import identify
 from windlass.supervise.fencing.guard import FORWARDED, GuardContext
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
@@ -20,7 +23,7 @@ from windlass.supervise.replica.supervisor import Supervisor
 if TYPE_CHECKING:
     from windlass.supervise.slurm.step_daemon import StepDaemons
 
-__all__ = ["SignalQueue", "run_supervisor", "supervise"]
+__all__ = ["SignalQueue", "keep_crash", "run_supervisor", "supervise"]
 
 
 class SignalQueue:
@@ -88,3 +91,16 @@ def supervise(
     except BaseException:
         keep_crash(incarnation.folder(job_folder) / f"supervisor-{rank}.crash")
         raise
+
+
+_MAX_BYTES = 64 << 10
+
+
+def keep_crash(path: Path) -> None:
+    """Append the current traceback to the file, keeping the newest; never raises."""
+    import traceback  # lazy: only for our own bugs
+
+    with contextlib.suppress(OSError):  # no other error may hide the crash
+        earlier = path.read_bytes()[-_MAX_BYTES:] if path.exists() else b""
+        text = f"--- {identify(os.getpid())}\n{traceback.format_exc()}"
+        write_atomic(path, earlier + text.encode(errors="replace"), is_durable=False)

@@ -12,7 +12,7 @@ from windlass.core.clock import Clock
 from windlass.core.errors import AccessError
 from windlass.core.process import ProcessId, is_alive
 from windlass.record.frames import Record
-from windlass.record.redact import Redactor
+from windlass.record.redact import DiscardingRedactor, Redactor
 from windlass.supervise.fencing.fence import FenceDecision
 from windlass.supervise.fencing.guard import GuardContext, is_gone, killed_replica, other_replicas
 from windlass.supervise.gang.address import own_address, own_host
@@ -23,7 +23,6 @@ from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.messages import Journal, Order, WriteControl
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import holder_of_this_process
-from windlass.supervise.logs.redact_all import DiscardingRedactor
 from windlass.supervise.ports import Ports
 from windlass.supervise.remote.delivery import secret_values, secret_variables
 from windlass.supervise.replica.control import ControlFile

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import functional as F
 
 from windlass.train.optim.local import local_part, local_parts
-from windlass.train.parallel.collectives import all_gather
+from windlass.train.parallel.strict import all_gather
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

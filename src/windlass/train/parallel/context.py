@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from windlass.train.model.decoder import LossSums
-from windlass.train.parallel.collectives import reduce_scatter
+from windlass.train.parallel.strict import reduce_scatter
 
 if TYPE_CHECKING:
     from windlass.train.model.decoder import Decoder

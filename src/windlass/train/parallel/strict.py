@@ -15,9 +15,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from windlass.train.parallel.collectives import all_gather
+__all__ = [
+    "MicrobatchTree",
+    "TreeReduceScatter",
+    "all_gather",
+    "reduce_scatter",
+    "tree_all_reduce",
+    "tree_reduce_scatter",
+]
 
-__all__ = ["MicrobatchTree", "TreeReduceScatter", "tree_all_reduce", "tree_reduce_scatter"]
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def tree_reduce_scatter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:

@@ -10,7 +10,7 @@ from types import FrameType
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
 from windlass.tune.followers.following import SweepFollower
-from windlass.tune.followers.registry import TARGETS, make_target
+from windlass.tune.followers.target import TARGETS, make_target
 
 
 def main(arguments: list[str] | None = None) -> int:

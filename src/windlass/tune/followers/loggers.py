@@ -24,7 +24,7 @@ class FollowerCallback:
     """Callback that runs in a separate process, given by the target, options and secrets of a follower.
 
     Attributes:
-        target: a name of `windlass.tune.followers.registry.TARGETS`.
+        target: a name of `windlass.tune.followers.target.TARGETS`.
         options: JSON arguments of the target.
         environment: variables for the follower's process only; secrets are passed here, never in files or arguments.
     """

@@ -1,17 +1,19 @@
-"""Target of a follower, which receives the events of trials in order and in batches."""
+"""Target of a follower, which receives the events of trials in order and in batches; and the targets by name."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from windlass.tune.controller.journal.history import TrialHistory
+from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import NestedMetrics
 
-__all__ = ["FileTarget", "FollowedSweep", "Pieces", "Target", "plain_values", "trial_path"]
+__all__ = ["TARGETS", "FileTarget", "FollowedSweep", "Pieces", "Target", "make_target", "plain_values", "trial_path"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +124,33 @@ def trial_path(trial: TrialHistory, name: str) -> str:
 def plain_values(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers among flat values; booleans count as numbers, as in Ray Tune's loggers."""
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+TARGETS = {
+    "csv": "windlass.tune.followers.files:CSVTarget",
+    "json": "windlass.tune.followers.files:JSONTarget",
+    "tensorboard": "windlass.tune.followers.tensorboard:TensorBoardTarget",
+    "wandb": "windlass.tune.followers.wandb_runs:WandbTarget",
+    "mlflow": "windlass.tune.followers.mlflow_runs:MLflowTarget",
+}
+
+
+def make_target(name: str, options: Mapping[str, Any]) -> Target:
+    """Create the target with a name.
+
+    Raises:
+        UsageError: the name is unknown, or the target does not take an option (`unknown-name`).
+    """
+    if name not in TARGETS:
+        raise BadValueError(f"unknown follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-name")
+    module, _, attribute = TARGETS[name].partition(":")
+    try:
+        target = getattr(importlib.import_module(module), attribute)(**options)
+    except TypeError as error:
+        raise BadValueError(
+            f"the follower {name!r} does not take these options: {error}",
+            hint="see the arguments of its class in windlass.tune.followers",
+            code="unknown-name",
+        ) from error
+    assert isinstance(target, Target)
+    return target

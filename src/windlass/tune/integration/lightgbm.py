@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.tune.integration.boosting import BoostingReport, Postprocess, load_model
-from windlass.tune.integration.reporting import MetricNames, need_library
+from windlass.tune.integration.reporting import BoostingReport, MetricNames, Postprocess, load_model, need_library
 from windlass.tune.trainable.checkpoint import Checkpoint
 
 __all__ = ["TuneReportCheckpointCallback"]

@@ -13,8 +13,8 @@ from windlass.tune.pictures.canvas import style, write
 __all__ = ["KINDS", "draw"]
 
 KINDS = {
-    "history": "windlass.tune.pictures.progress:draw_history",
-    "curves": "windlass.tune.pictures.progress:draw_curves",
+    "history": "windlass.tune.pictures.schedule:draw_history",
+    "curves": "windlass.tune.pictures.schedule:draw_curves",
     "parallel": "windlass.tune.pictures.parameters:draw_parallel",
     "importance": "windlass.tune.pictures.parameters:draw_importance",
     "rungs": "windlass.tune.pictures.rungs:draw_rungs",

@@ -10,10 +10,9 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError
 from windlass.core.phrases import count
-from windlass.tune.errors import BadValueError
+from windlass.tune.errors import BadValueError, SpaceError
 from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 from windlass.tune.search.searcher import AdaptedSearcher
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import from_json, import_name, imported, to_json
 
 __all__ = [

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.tune.space.errors import RecursiveDependencyError
+from windlass.tune.errors import RecursiveDependencyError
 from windlass.tune.space.primitives import grid_search
 from windlass.tune.space.space import Space
 

@@ -6,8 +6,8 @@
 `describe` and `read_space` convert to and from JSON, which is also the form under `sweep:` in a file.
 """
 
+from windlass.tune.errors import SpaceError
 from windlass.tune.space.domains import Categorical, Domain, Float, Integer, NormalFloat
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.space import Space
 
 __all__ = ["Categorical", "Domain", "Float", "Integer", "NormalFloat", "Space", "SpaceError"]

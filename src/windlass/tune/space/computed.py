@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from windlass.tune.errors import SpaceError
 from windlass.tune.rng import seeded
 from windlass.tune.space.domains import Domain, RandomState, bits_from
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import plain
 
 __all__ = ["Computed", "ConfigView", "ListView"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from windlass.tune.space.errors import SpaceError
+from windlass.tune.errors import SpaceError
 from windlass.tune.space.samplers import Sampler, sampler_of
 from windlass.tune.space.values import is_same
 

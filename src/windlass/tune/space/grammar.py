@@ -15,9 +15,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.tune.errors import SpaceError
 from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Domain, Float, Integer, NormalFloat
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.primitives import PRIMITIVES, grid_search, sample_from
 from windlass.tune.space.values import from_json, import_name, imported, to_json
 

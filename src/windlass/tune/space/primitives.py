@@ -9,9 +9,9 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from windlass.tune.errors import SpaceError
 from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Float, Integer, NormalFloat
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import plain
 
 __all__ = [

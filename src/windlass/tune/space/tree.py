@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from windlass.tune.errors import SpaceError
 from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Domain
-from windlass.tune.space.errors import SpaceError
 
 __all__ = ["ContainerNode", "DomainNode", "Fixed", "Node", "Path", "Pick", "copied", "name_of", "parse", "walk"]
 

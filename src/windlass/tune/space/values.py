@@ -11,7 +11,7 @@ from functools import reduce
 from pathlib import PurePath
 from typing import Any
 
-from windlass.tune.space.errors import SpaceError
+from windlass.tune.errors import SpaceError
 
 __all__ = ["flat", "from_json", "import_name", "imported", "is_same", "plain", "to_json"]
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.core.errors import PreconditionError
-from windlass.tune.errors import BadValueError
-from windlass.tune.space.errors import SpaceError
+from windlass.tune.errors import BadValueError, SpaceError
 from windlass.tune.space.values import imported
 from windlass.tune.stopper import limits, plateaus
 from windlass.tune.stopper.protocol import Stopper

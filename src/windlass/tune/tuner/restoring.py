@@ -11,11 +11,10 @@ from windlass.core.errors import UsageError
 from windlass.tune.controller.journal.stream import no_sweep
 from windlass.tune.controller.restore import Extension, SweepOrigin, read_origin
 from windlass.tune.controller.settings import Resume, SweepSettings
-from windlass.tune.errors import BadValueError, MismatchError
+from windlass.tune.errors import BadValueError, MismatchError, SpaceError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
-from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.grammar import describe, read_space
 from windlass.tune.space.space import check_same_names
 from windlass.tune.stopper.protocol import stopper_settings

@@ -152,7 +152,7 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
         launch = _read(words, account)
     else:
         from windlass.backends.beaker.service import BeakerService
-        from windlass.cli.compat.mason_account import AskedAccount  # lazy: imports the client
+        from windlass.compat.mason.account import AskedAccount  # lazy: imports the client
 
         service = BeakerService()
         try:
@@ -194,7 +194,7 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
     if not has_beaker(os.environ):
         return _print_commands(_read(words, KnownAccount()))
     from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
-    from windlass.cli.compat.mason_account import AskedAccount
+    from windlass.compat.mason.account import AskedAccount
 
     service = BeakerService()
     try:

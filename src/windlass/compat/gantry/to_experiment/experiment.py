@@ -1,4 +1,4 @@
-"""Conversion of a gantry launch to a windlass experiment.
+"""Conversion of a gantry launch to a windlass experiment: inputs, environment, variables, secrets and image.
 
 Settings that are not supported get a note or are rejected.
 """
@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from windlass.compat.gantry.durations import to_seconds
+from windlass.compat.gantry.environment import CONDA_FILES, PROJECT_FILES, manager_of
+from windlass.compat.gantry.mounts import GantryMount
 from windlass.compat.gantry.request import GantryRequest
 from windlass.compat.gantry.settings import RecipeSettings
-from windlass.compat.gantry.to_experiment.environment import env_there
-from windlass.compat.gantry.to_experiment.inputs import paths_there
 from windlass.compat.gantry.to_experiment.unsupported_options import check_at_beaker, note_on_beaker, note_on_job
 from windlass.compat.to_experiment.constraints import beaker_compat, priority_at, retry_policy, size_bytes_of
 from windlass.compat.to_experiment.destination import Destination
 from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics, ConvertedExperiment
-from windlass.compat.to_experiment.relocation import OUT, Relocation
+from windlass.compat.to_experiment.relocation import OUT, Relocation, escaped
+from windlass.config.foreign_text import load_toml
 from windlass.core.dataclass import dataclass
 from windlass.core.names import as_name
-from windlass.spec import Context, Experiment, Gpus, Limit, Task
+from windlass.spec import Context, Env, Experiment, Gpus, Image, Limit, SecretUse, Task
 
-__all__ = ["ConvertedExperiment", "to_experiment"]
+__all__ = ["ConvertedExperiment", "env_there", "paths_there", "to_experiment"]
 
 _SETUP = 'set -e\n{steps}\nexec "$@"'
 
@@ -178,3 +179,143 @@ def _step(step: str) -> str:
 
 def _task_name(text: str) -> str:
     return as_name(text.replace(".", "-")) or "main"
+
+
+def paths_there(
+    request: GantryRequest, place: Destination, folder: Path, diagnostics: ConversionDiagnostics
+) -> Relocation:
+    """Return the mapping of the job's paths to the site; inputs unavailable at the site are rejected.
+
+    Args:
+        folder: the local checkout, which contains the uploads.
+    """
+    inputs = request.inputs
+    paths = {request.recipe.results: OUT.text, **place.paths}
+    if place.kind == "beaker":  # its jobs have the mounts
+        for mount in inputs.uploads:
+            hint = "put the files on storage that the site mounts, or commit them"
+            diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: `--on` uploads nothing", hint)
+        return Relocation(paths=paths, present=place.present)
+    known = _Known(paths, place.present, request.recipe.results)
+    for mount in inputs.mounts:
+        if mount not in known:
+            paths[mount.path] = mount.source
+            diagnostics.note(f"--mount {mount.source}:{mount.path}: the task uses {mount.source} itself")
+    for mount in inputs.uploads:
+        if place.kind == "local":
+            paths[mount.path] = str((folder / mount.source).resolve())
+        elif mount not in known:
+            _refuse("--upload", mount, diagnostics)
+    for option, mounts in (("--dataset", inputs.datasets), ("--weka", inputs.weka)):
+        for mount in mounts:
+            if mount not in known:
+                _refuse(option, mount, diagnostics)
+    for mount in inputs.secrets:
+        hint = f"`--env-secret NAME={mount.source}`, and read the variable"
+        diagnostics.refuse(
+            f"`--dataset-secret {mount.source}:{mount.path}`: at this site secrets are only variables, not files", hint
+        )
+    return Relocation(paths=paths, present=place.present)
+
+
+class _Known:
+    """Set of mounts whose folder at the site is known, from the profile or another mount, or because it is the same."""
+
+    def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
+        self._paths, self._present, self._results = paths, present, results
+
+    def __contains__(self, mount: GantryMount) -> bool:
+        known = (*(path for path in self._paths if path != self._results), *self._present)
+        return any(mount.path == each or mount.path.startswith(each.rstrip("/") + "/") for each in known)
+
+
+def _refuse(option: str, mount: GantryMount, diagnostics: ConversionDiagnostics) -> None:
+    hint = f"add its path to the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
+    diagnostics.refuse(
+        f"`{option} {mount.source}:{mount.path}` is on Beaker, and its path at the site is unknown", hint
+    )
+
+
+_LOCKS = ("uv.lock", "pylock.toml")
+
+
+def env_there(
+    request: GantryRequest, place: Destination, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
+) -> Env:
+    """Return the task's environment at the site. Reads only pyproject.toml in `folder`."""
+    recipe, checkout = request.recipe, request.checkout
+    secrets = [
+        SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, diagnostics)
+    ]
+    variables = {"GITHUB_REPO": checkout.repo, "GIT_REF": checkout.ref}
+    if checkout.branch:
+        variables["GIT_BRANCH"] = escaped(checkout.branch)
+    variables |= {name: paths.value(value) for name, value in request.inputs.variables}
+    python, uv = "", ""
+    extras: tuple[str, ...] = ()
+    if recipe.uv_venv:
+        python = paths.value(recipe.uv_venv)
+    elif not recipe.no_python and not recipe.system_python:
+        python, uv, extras = _made(request, paths, folder, diagnostics)
+    image = _image(recipe, place, diagnostics, is_used=not (python or uv))
+    return Env(image=image, uv=uv, python=python, extras=extras, vars=variables, secrets=tuple(secrets))
+
+
+def _made(
+    request: GantryRequest, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
+) -> tuple[str, str, tuple[str, ...]]:
+    """Return the interpreter, uv project and extras of the environment that gantry would create."""
+    recipe, checkout = request.recipe, request.checkout
+    if manager_of(recipe, checkout) == "conda":
+        if recipe.conda_env and "/" in recipe.conda_env:
+            return paths.value(f"{recipe.conda_env}/bin/python"), "", ()
+        what = recipe.conda_env or recipe.conda_file or next(name for name in CONDA_FILES if checkout.has(name))
+        diagnostics.refuse(f"conda environments are not supported (`{what}`)", "`--conda-env /PATH`, or `uv lock`")
+    elif checkout.has(*_LOCKS):
+        return "", ".", _extras(recipe, folder, diagnostics)
+    elif checkout.has("requirements.txt", *PROJECT_FILES):
+        diagnostics.refuse("the project has no lock file, so its packages are not pinned", "uv lock; git add uv.lock")
+    else:
+        diagnostics.note("no Python project: the task runs in the site's own environment")
+    return "", "", ()
+
+
+def _extras(recipe: RecipeSettings, folder: Path, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
+    if recipe.uv_torch_backend:
+        diagnostics.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file selects the builds")
+    if recipe.uv_extras or recipe.uv_all_extras is False:
+        return tuple(recipe.uv_extras or ())
+    try:
+        project = load_toml((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+        return tuple(project.get("optional-dependencies", {}))
+    except (OSError, ValueError, AttributeError) as error:
+        diagnostics.refuse(f"pyproject.toml cannot be read: {error}", "name the extras: `--uv-extra NAME`")
+        return ()
+
+
+def _image(recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, is_used: bool) -> Image:
+    name = f"beaker:{recipe.beaker_image}" if recipe.beaker_image else recipe.docker_image
+    if not name:
+        return Image()
+    if not is_used:
+        diagnostics.note(f"the image {name} is not used: windlass creates the Python environment")
+    elif recipe.docker_image or place.kind == "beaker":
+        if place.kind != "local":
+            return Image(name=name)
+        diagnostics.note(f"the image {name} is not used at `local`; `--on docker` runs in it")
+    else:
+        diagnostics.note(f"the image {name} is Beaker's: the task runs in the site's own environment")
+    return Image()
+
+
+def _secrets(request: GantryRequest, diagnostics: ConversionDiagnostics) -> list[tuple[str, str]]:
+    recipe = request.recipe
+    found = [(each.name, each.secret or each.name) for each in request.inputs.secret_variables]
+    for option in ("aws_config_secret", "aws_credentials_secret", "google_credentials_secret"):
+        if getattr(recipe, option):
+            flag = "--" + option.replace("_", "-")
+            diagnostics.refuse(
+                f"`{flag} {getattr(recipe, option)}`: secrets cannot be written to this file at the site",
+                "use `--env-secret`",
+            )
+    return found

@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 
 from windlass.compat.mason.launchers import RequestedNodes
-from windlass.compat.mason.on_beaker import asked_of_beaker
 from windlass.compat.mason.options import MasonOptions
 from windlass.compat.mason.reading import MasonCommand, MasonLaunch
 from windlass.compat.mason.to_experiment.command import Moved, move
 from windlass.compat.mason.to_experiment.job_env import Surroundings, surroundings_of
 from windlass.compat.mason.to_experiment.unsupported_options import (
     DEFAULTS,
+    asked_of_beaker,
     context_there,
     env_there,
     note_on_place,

@@ -1,22 +1,31 @@
 """Conversion of a mason launch's options for another site: environment, shared memory, priority, time.
 
-Options that only Beaker supports get a note.
+Options that only Beaker supports get a note; at a Beaker site they are kept in the task's `compat` extension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from windlass.compat.mason.on_beaker import clusters_note
 from windlass.compat.mason.options import MasonOptions
+from windlass.compat.mason.reading import MasonLaunch
 from windlass.compat.mason.to_experiment.job_env import Surroundings
 from windlass.compat.to_experiment.constraints import priority_at, size_bytes_of
 from windlass.compat.to_experiment.destination import Destination
 from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 from windlass.spec import Context, Env, Image
 
-__all__ = ["DEFAULTS", "context_there", "env_there", "note_on_place", "shared_memory_there", "time_there"]
+__all__ = [
+    "DEFAULTS",
+    "asked_of_beaker",
+    "clusters_note",
+    "context_there",
+    "env_there",
+    "note_on_place",
+    "shared_memory_there",
+    "time_there",
+]
 
 DEFAULTS = MasonOptions(cluster=())
 _NS = 1_000_000_000
@@ -107,3 +116,30 @@ def note_on_place(
         diagnostics.note("--mount_docker_socket: at this site tasks have no access to the host's Docker")
     if options.no_host_networking and place.kind != "docker":
         diagnostics.note("--no-host-networking: at this site tasks use the host's network")
+
+
+def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[str, ...]) -> dict[str, Any]:
+    """Return the keys of a Beaker task that have no equivalent in an experiment; empty at other sites."""
+    if place.kind != "beaker":
+        return {}
+    options, asked = launch.options, dict[str, Any]()
+    if options.hostname:  # Beaker chooses any of them; `hosts` of a task requires all of them
+        asked["constraints"] = {"hostname": list(options.hostname)}
+    elif not partitions:
+        asked["constraints"] = {"cluster": list(options.cluster)}
+    context: dict[str, Any] = {"priority": "immediate"} if options.priority == "immediate" else {}
+    if options.min_runtime_ns:
+        context["minRuntime"] = options.min_runtime_ns
+    if context:
+        asked["context"] = context
+    mounts = [each for each in launch.spec["tasks"][0]["datasets"] if each["mountPath"] not in place.present]
+    if mounts:
+        asked["datasets"] = mounts
+    return asked
+
+
+def clusters_note(options: MasonOptions, place: Destination) -> list[str]:
+    """Return notes on options that the profile of a Beaker site overrides."""
+    if place.kind != "beaker" or not options.workspace:
+        return []
+    return [f"--workspace {options.workspace}: the run uses the workspace in the profile of `{place.name}`"]
