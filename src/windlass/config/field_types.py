@@ -87,7 +87,7 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """One of several values, or of an enum's values; planned values are never suggested."""
+    """Value from a list of choices, or of an enum; planned values are never suggested."""
 
     values: tuple[str | int | bool, ...]
     enum: type[enum.Enum] | None = None

@@ -66,7 +66,7 @@ class BeakerExperiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerJob:
-    """One start of a replica: after a preemption or a retry, Beaker makes a new job for the same task.
+    """Start of a replica: after a preemption or a retry, Beaker makes a new job for the same task.
 
     Attributes:
         task: name of the task.

@@ -49,7 +49,7 @@ LOOK_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What the backend observed about a run's jobs.
+    """Backend's observations of a run's jobs.
 
     Attributes:
         newest: newest job by task.

@@ -83,7 +83,7 @@ class _CommandError(Exception):
 
 
 class _Build:
-    """One run of the command that builds the data."""
+    """Run of the command that builds the data."""
 
     def __init__(self, wrapped: WrappedCommand, place: Path, environ: Mapping[str, str]) -> None:
         self._wrapped, self._place, self._environ = wrapped, place, environ

@@ -101,7 +101,7 @@ class OverlayPackage:
 
 @dataclass(frozen=True)
 class EnvironmentRecipe:
-    """What an environment contains, and where the project is at the site; paths are absolute and not part of `key`.
+    """Content of an environment, and the project's location at the site; paths are absolute and not part of `key`.
 
     Attributes:
         key: name of the environment's folder; equal keys mean equal environments.

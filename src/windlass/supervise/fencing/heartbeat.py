@@ -26,7 +26,7 @@ def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
 
 
 class HeartbeatDisk(Protocol):
-    """What a replica's heartbeat does on the shared file system."""
+    """Operations of a replica's heartbeat on the shared file system."""
 
     def write(self) -> bool:
         """Write the heartbeat; return whether it reached the server. Blocks as long as the file system does."""

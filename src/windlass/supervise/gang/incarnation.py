@@ -33,7 +33,7 @@ OUTPUT = "WINDLASS_BATCH_OUTPUT"
 
 @dataclass(frozen=True)
 class Incarnation:
-    """One start of a job's replicas.
+    """Start of a job's replicas, by a scheduler or on one machine.
 
     Attributes:
         name: `<scheduler's id>.<restart>`, unique; empty if the job is a process tree on one machine.

@@ -28,7 +28,7 @@ _ERROR_LINE = r"\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception)|(?i:error|fa
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about the end of a process in addition to its exit code.
+    """Facts about the end of a process that its exit code does not show.
 
     Attributes:
         stop_cause: why windlass was stopping the process; empty if it was not.
