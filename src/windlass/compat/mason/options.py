@@ -76,7 +76,7 @@ class OwnOptions:
     env_python: str = ""
     env_image: str = ""
     cache: str = ""
-    """Where a dataset is cached: `here`, `there` or `none`; if empty, `here` for Beaker and `there` with `--on`."""
+    """Place where a dataset is cached: `here`, `there` or `none`; if empty, `here` for Beaker and `there` with `--on`."""
     name: str = ""
     is_split: bool = False
     """`--split-learners`: rewrite `--num_learners_per_node` for smaller nodes."""
