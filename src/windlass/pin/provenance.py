@@ -80,7 +80,7 @@ def collect(
 
 
 def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
-    """Return the parameters with names of seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted path."""
+    """Return the parameters that are named like seeds (`seed`, `data.seed`, `numpy_seeds`), by dotted path."""
     found: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):

@@ -15,7 +15,7 @@ __all__ = ["check_after", "check_data", "check_variables", "find_cycle"]
 
 
 def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
-    """Check the order of tasks: unknown names and cycles."""
+    """Check the order of tasks for unknown names and cycles."""
     for name, task in tasks.items():
         for index, other in enumerate(task.after):
             path = join_path(("tasks", name, "after", str(index)))
@@ -47,7 +47,7 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
 
 
 def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
-    """Check built data: unknown names and cycles."""
+    """Check built data for unknown names and cycles."""
     edges: dict[str, list[str]] = {}
     for name, entry in data.items():
         if not entry.from_ or ":" in entry.from_:

@@ -111,7 +111,7 @@ def _own_index(repository: Repository, destination: Path, *, is_exact: bool) -> 
 
 
 def _without_conversion(git: Git, repository: Repository, skeleton: Path) -> Git:
-    """Yield git on an empty repository with the same objects, whose attributes override those in the tree.
+    """Yield git on an empty repository that shares the objects, and whose attributes override those in the tree.
 
     A snapshot has the bytes that were on disk, so line endings, `ident` and encodings must not be applied again; filters
     (LFS, encryption) still are, from the repository's configuration.

@@ -183,7 +183,7 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Return whether certainly no user process is left: this process, which adopts orphans, has no children.
+        """Return whether it is certain that no user process is left: this process adopts orphans, and has no child.
 
         Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
