@@ -8,7 +8,7 @@ from tests.record.histories import History
 from windlass.record import events
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.frames import Record
-from windlass.record.retry import DOOMED_WITHIN_S, MAX_WITHOUT_PROGRESS, Budgets, Decision, decide
+from windlass.record.retry import DOOMED_WITHIN_S, MAX_WITHOUT_PROGRESS, Budgets, Decision, decide, end_of_chain
 from windlass.record.state import RunFacts, State, TaskFacts, fold
 
 INTERRUPTIONS = [str(cause) for cause in Cause if kind_of(cause) is Kind.INTERRUPTION]
@@ -165,6 +165,25 @@ def test_asking_before_the_end_is_a_bug_of_the_caller(story: Story) -> None:
         story.say(events.ATTEMPT_STARTED, attempt=2, job=1, epoch=1, leader="n", address="n", port=1)
     with pytest.raises(ValueError, match="task a: the newest attempt has not ended"):
         story.decide()
+
+
+def test_by_default_interruptions_go_on_and_failures_do_not() -> None:
+    assert Budgets() == Budgets(interrupted=50, failed=0)
+
+
+@pytest.mark.parametrize(("link", "num_links"), [(1, 0), (99, 0), (1, 2), (2, 3)])
+def test_a_chain_goes_on_while_it_may_have_another_link(link: int, num_links: int) -> None:
+    assert end_of_chain(Story().attempt("walltime").task, link, num_links) is None
+
+
+@pytest.mark.parametrize("link", [3, 4])
+def test_a_chain_ends_with_its_last_link_and_the_cause_of_the_last_attempt(link: int) -> None:
+    story = Story().attempt("walltime")
+    message = "all 3 jobs of its chain are used up"
+    assert end_of_chain(story.task, link, 3) == Decision(State.FAILED, "walltime", message)
+    story.say(events.ATTEMPT_STARTED, attempt=2, job=1, epoch=1, leader="n", address="n", port=1)
+    assert end_of_chain(story.task, link, 3) == Decision(State.FAILED, "unknown", message)
+    assert end_of_chain(Story().task, link, 3) == Decision(State.FAILED, "unknown", message)
 
 
 @settings(max_examples=200, deadline=None)

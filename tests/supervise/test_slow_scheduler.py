@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.system.stage import living
 from windlass.core.clock import SystemClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
@@ -20,10 +23,15 @@ from windlass.record.state import RunFacts, fold
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 
+pytestmark = pytest.mark.system
+
 FLOOD = "import time; time.sleep({pause_s}); print(('y' * 99 + '\\n') * 5000, end='', flush=True); time.sleep(600)"
-SQUEUE = (
-    "#!/bin/sh\necho squeue >>{folder}/calls\n[ $(grep -c squeue {folder}/calls) -lt {hangs_at} ] || exec sleep 60\n"
-)
+SQUEUE = """#!/bin/sh
+echo squeue >>{folder}/calls
+[ $(grep -c squeue {folder}/calls) -lt {hangs_at} ] && exit
+echo $$ >>{folder}/hanging
+exec sleep 60
+"""
 SBATCH = "#!/bin/sh\necho sbatch >>{folder}/calls\necho 78\n"
 QUICK_S = 10.0
 """Far below the twenty seconds that a call may take, and far above what a busy machine needs."""
@@ -33,7 +41,7 @@ class Scene:
     """One replica of a link of a chain, whose scheduler's programs hang at some call."""
 
     def __init__(self, folder: Path, *, hangs_at: int, pause_s: float) -> None:
-        self.folder, self.programs = folder, folder / "bin"
+        self.folder, self.programs, self.scene = folder, folder / "bin", str(folder)
         self.job_folder = folder / "jobs" / "main-1"
         for path in (self.programs, self.job_folder, folder / "journal"):
             path.mkdir(parents=True)
@@ -58,7 +66,9 @@ class Scene:
     def start(self) -> subprocess.Popen[bytes]:
         archive = ensure_archive(self.folder / "cache")
         words = [sys.executable, "-I", "-S", str(archive), "link", str(self.job_folder), "1"]
-        return subprocess.Popen(words, env={**os.environ, "SLURM_JOB_ID": "77", "SLURM_PROCID": "0"})
+        return subprocess.Popen(
+            words, env={**os.environ, "SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SCENE": self.scene}
+        )
 
     def stop(self) -> None:
         self._client.append(
@@ -96,6 +106,16 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
     for process in processes:
         process.kill()
         process.wait()
+    while left := living(f"SCENE={tmp_path}"):
+        kill(left)
+    hanging = tmp_path / "run" / "bin" / "hanging"  # its environment is the scheduler's
+    kill(map(int, hanging.read_text().split()))
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_output_is_taken_and_a_stop_is_obeyed_while_the_queue_does_not_answer(make: Callable[..., Scene]) -> None:

@@ -118,6 +118,7 @@ def test_what_is_nearly_surely_a_mistake_is_told(tmp_path: Path, capsys: pytest.
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_own", [True, False])
 def test_an_error_leaves_no_process_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_own: bool

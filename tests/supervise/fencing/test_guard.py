@@ -19,6 +19,8 @@ from windlass.supervise.fencing import guard as guard_module
 from windlass.supervise.fencing.guard import FORWARDED, GuardContext, guard, is_gone
 from windlass.supervise.fencing.guard_file import guard_path
 
+pytestmark = pytest.mark.system
+
 
 def run_guard(
     folder: Path, supervise: Callable[[GuardContext], int], meanwhile: Callable[[int], None] = lambda _: None

@@ -15,7 +15,7 @@ from tests.tune.schedulers.differential.match import Differs, play
 @pytest.mark.parametrize("name", CASES)
 def test_every_decision_is_that_of_ray(name: str, need: Callable[[str], None]) -> None:
     need("ray")
-    compare(name, range(100))
+    compare(name, range(10))
 
 
 @pytest.mark.soak
