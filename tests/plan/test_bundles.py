@@ -48,6 +48,14 @@ def test_it_follows_the_shape() -> None:
             "engines gets 20 of 21 bundles; each takes 1 GPU of one node, and 0 of all nodes are left",
         ),
         (
+            ["tasks.main.cpus=20"],
+            "engines gets 0 of 20 bundles; each takes 6 CPUs, and nodes with GPUs left have 0 CPUs left at most",
+        ),
+        (
+            ["tasks.main.bundles.engines={count: 5, gpus: 4, strategy: strict-spread}"],
+            "engines gets 0 of 5 bundles; each takes 4 GPUs of one node, and 20 of all nodes are left",
+        ),
+        (
             ["tasks.main.bundles.learners.count=11"],
             "learners gets 10 of 11 bundles; each needs its own node, and there are 10",
         ),
@@ -77,6 +85,31 @@ def test_strategies_differ_in_what_they_leave() -> None:
     assert planned(text).tasks[0].bundles
     assert "does-not-fit" in refused(text, "tasks.main.bundles.small.strategy=spread")
     assert "does-not-fit" in refused(text, "tasks.main.bundles.small.strategy=strict-spread")
+
+
+def test_strict_pack_may_leave_room_on_its_node() -> None:
+    text = (
+        "name: x\ntasks: {main: {nodes: 2, gpus: 4, run: f, bundles: "
+        "{one: {count: 1, gpus: 1, strategy: strict-pack}, three: {count: 3, gpus: 1, strategy: strict-pack}, "
+        "four: {count: 4, gpus: 1, strategy: strict-pack}}}}\nlimit: {time: 1h}\n"
+    )
+    assert planned(text).tasks[0].bundles
+    assert "does-not-fit" in refused(text, "tasks.main.bundles.one.count=2")
+
+
+def test_spread_takes_the_node_with_the_most_cpus_each_time() -> None:
+    text = (
+        "name: x\ntasks: {main: {nodes: 2, cpus: 10, run: f, bundles: {first: {count: 1, cpus: 6}, "
+        "even: {count: 3, cpus: 2, strategy: spread}, rest: {count: 2, cpus: 4, strategy: strict-spread}}}}\n"
+        "limit: {time: 1h}\n"
+    )
+    assert planned(text).tasks[0].bundles
+    assert "does-not-fit" in refused(text, "tasks.main.bundles.even.strategy=pack")
+
+
+def test_bundles_of_which_one_has_no_number_are_not_placed() -> None:
+    wrong = "tasks.main.bundles.engines.count=${num_gpus - 99}"
+    assert set(refused(RL, wrong, "tasks.main.bundles.learners.count=11")) == {"invalid-expression"}
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_the_next_fencing_agent_goes_on_where_one_stopped() -> None:
 
 def test_there_is_no_ruling_before_the_first() -> None:
     assert FenceDecision.unpack(b"") == FenceDecision()
+    assert FenceDecision.unpack(bytes(len(FenceDecision().pack()))) == FenceDecision()  # memory as it is made
+
+
+def test_what_lies_behind_a_ruling_in_memory_is_no_part_of_it() -> None:
+    decision = FenceDecision(FenceState.GONE, 1.0, 2.0, 3.0, FenceState.STOPPED, 4.0)
+    assert FenceDecision.unpack(decision.pack() + b"more") == decision
+    assert FenceDecision.unpack(decision.pack()[:-1]) == FenceDecision()
     assert FenceDecision().why_killed(0.0) == ""
 
 

@@ -13,6 +13,7 @@ from windlass.core.errors import UsageError
 from windlass.tune.schedulers import AsyncHyperBandScheduler, SchedulerDecision
 from windlass.tune.schedulers.asha_promotion import PromotionASHA
 from windlass.tune.schedulers.async_hyperband import RunningQuantile
+from windlass.tune.schedulers.fifo import ENDLESS
 from windlass.tune.schedulers.registry import ASHA
 from windlass.tune.trial import Trial, TrialStatus
 
@@ -87,6 +88,21 @@ def test_credit_reaches_to_the_next_milestone_and_every_report_before_it_continu
                     break
 
 
+@pytest.mark.parametrize(
+    ("is_stopped_at_max_t", "expected"), [(True, {1: 2, 3: 6, 9: 18}), (False, {1: 2, 3: 6, 9: 18, 27: ENDLESS})]
+)
+def test_credit_is_what_is_left_to_the_next_milestone(is_stopped_at_max_t: bool, expected: dict[int, int]) -> None:
+    sweep = FakeSweep()
+    scheduler = AsyncHyperBandScheduler(max_t=27, reduction_factor=3, stop_last_trials=is_stopped_at_max_t)
+    (trial,) = started(sweep, scheduler, 1)
+    assert scheduler.credit(sweep, trial) == 1
+    for time in range(1, max(expected) + 1):
+        sweep.report(scheduler, trial, result(time, 1.0))
+        if time in expected:
+            assert scheduler.credit(sweep, trial) == expected[time]
+    assert AsyncHyperBandScheduler(time_attr="seconds").credit(sweep, trial) == 1
+
+
 def test_brackets_are_drawn_by_the_sweep_and_a_trial_keeps_its_own() -> None:
     scheduler, sweep = AsyncHyperBandScheduler(max_t=81, reduction_factor=3, brackets=4), FakeSweep(seed=1)
     trials = started(sweep, scheduler, 400)
@@ -102,6 +118,7 @@ def test_brackets_are_drawn_by_the_sweep_and_a_trial_keeps_its_own() -> None:
     ("arguments", "message"),
     [
         ({"max_t": 0}, "max_t is 0"),
+        ({"max_t": -1}, "max_t is -1"),
         ({"max_t": 5, "grace_period": 6}, "grace_period is 6"),
         ({"grace_period": 0}, "grace_period is 0"),
         ({"reduction_factor": 1}, "reduction_factor is 1"),
