@@ -36,7 +36,7 @@ from windlass.runs.store import RunFolder
 from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.journal_view import RunJournalView
-from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, ReplicaCommand
 from windlass.supervise.slurm.job_listing import mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
@@ -151,8 +151,8 @@ def _count_life(folder: Path, life_s: float) -> Counter[str]:
     chain = ChainConfig(
         scheduler="slurm", mode="successor", num_links=9, mark=mark_of("token"), submit=("sbatch", "${link}")
     )
-    place = ("r-00000000", "t", 1, "token", str(folder), (ReplicaCommand(("true",)),), str(folder))
-    job = JobDocument(*place, chain=chain)
+    command = ReplicaCommand(("true",), cwd=str(folder))
+    job = JobDocument("r-00000000", "t", 1, "token", command, JobPaths(str(folder)), chain=chain)
     clock, slurm = FakeClock(), _Slurm(job, "101")
     journal = RunJournalView(folder / "journal", "t", 0, clock, incarnation="101.0", on_record=lambda _: None)
     journal.append(events.JOB_INTENDED, job=1, token="token", backend="slurm", resets_budgets=True)

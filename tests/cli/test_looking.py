@@ -378,7 +378,7 @@ def plan_as(run: RunFolder, **fields: object) -> None:
 
 def test_ps_shows_site_shape_and_progress(windlass: Windlass, home: Path) -> None:
     run = good_run(home)
-    tasks = [{"name": "prep", "nodes": 1, "gpus": 0}, {"name": "train", "nodes": 2, "gpus": 8}]
+    tasks = [{"name": "prep", "shape": {"nodes": 1, "gpus": 0}}, {"name": "train", "shape": {"nodes": 2, "gpus": 8}}]
     plan_as(run, site={"name": "lab", "partition": "gpu"}, tasks=tasks)
     line = windlass("ps").out.splitlines()[1]
     assert line.split()[:5] == [GOOD, "succeeded", "lab/gpu", "2x8", "gpu"]
@@ -389,7 +389,11 @@ def test_ps_shows_site_shape_and_progress(windlass: Windlass, home: Path) -> Non
     script.close()
     rows = {row["id"]: row["progress"] for row in json.loads(windlass("ps", "--json").out)["runs"]}
     assert rows == {GOOD: "", "later-bbbbbbbb": "step 10"}
-    plan_as(bad_run(home), site={"name": "local", "partition": ""}, tasks=[{"name": "train", "nodes": 1, "gpus": 0}])
+    plan_as(
+        bad_run(home),
+        site={"name": "local", "partition": ""},
+        tasks=[{"name": "train", "shape": {"nodes": 1, "gpus": 0}}],
+    )
     assert windlass("ps", "--state", "failed").out.splitlines()[1].split()[2:5] == ["local", "1", "cpu"]
 
 

@@ -184,12 +184,16 @@ def test_a_note_is_cut_before_a_column_is_left_out() -> None:
 def test_a_run_is_one_line_of_ps(home: Path) -> None:
     bad_run(Path(home))
     plan_as(
-        good_run(Path(home)), site={"name": "lab", "partition": "gpu"}, tasks=[{"name": "a", "nodes": 2, "gpus": 8}]
+        good_run(Path(home)),
+        site={"name": "lab", "partition": "gpu"},
+        tasks=[{"name": "a", "shape": {"nodes": 2, "gpus": 8}}],
     )
     for number in range(3):
         run = RunScript(Home(home), f"digits-{number:08d}", FakeClock(1_000_000.0)).submit().end().close()
         plan_as(
-            run, notes=[f"trial {number:05d} of sweep digits-7hq2mx4p"], tasks=[{"name": "a", "nodes": 1, "gpus": 0}]
+            run,
+            notes=[f"trial {number:05d} of sweep digits-7hq2mx4p"],
+            tasks=[{"name": "a", "shape": {"nodes": 1, "gpus": 0}}],
         )
     lines = on_terminal("ps", "--all")
     assert [line.split()[0] for line in lines] == ["RUN", "hello-aaaaaaaa", "hello-bbbbbbbb", "digits-7hq2mx4p"]

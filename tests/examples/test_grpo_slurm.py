@@ -134,11 +134,11 @@ def test_the_plan_for_isambard_says_what_will_run(planned: Planned) -> None:
 def test_the_script_for_isambard_is_rendered_from_any_machine(planned: Planned) -> None:
     [job] = json.loads(planned("--render"))["jobs"]
     assert_holds(job["files"]["job.sbatch"], SCRIPT)
-    argvs = [replica["argv"] for replica in job["files"]["job.json"]["replicas"]]
-    assert len(argvs) == 10
-    for argv in argvs:
-        assert {"ray", "--num-gpus=4", "--num-cpus=32", "--worker-unset=LD_PRELOAD"} <= set(argv)
-        assert "; exec python open_instruct/grpo_fast.py --exp_name grpo-rlzero " in argv[-1]
+    document = job["files"]["job.json"]
+    argv = document["command"]["argv"]
+    assert document["shape"]["nodes"] == 10
+    assert {"ray", "--num-gpus=4", "--num-cpus=32", "--worker-unset=LD_PRELOAD"} <= set(argv)
+    assert "; exec python open_instruct/grpo_fast.py --exp_name grpo-rlzero " in argv[-1]
 
 
 def test_learners_that_leave_no_cpus_are_refused_with_the_arithmetic(planned: Planned) -> None:

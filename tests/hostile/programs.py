@@ -37,7 +37,7 @@ from windlass.pin.image.registry import find_login
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
-from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, QueueRequest, ReplicaCommand
 from windlass.supervise.remote.framing import frame_line
 from windlass.supervise.remote.server import receive_folders
 from windlass.supervise.slurm.job_listing import LISTING, read_listing
@@ -266,11 +266,8 @@ def _scheduler(folder: Path, rng: random.Random) -> None:
         task="train",
         job=1,
         token="t",
-        run_dir=str(folder),
-        replicas=(ReplicaCommand(("true",)),),
-        cwd="/",
-        out=str(folder),
-        checkpoints=str(folder),
+        paths=JobPaths(str(folder), out=str(folder), checkpoints=str(folder)),
+        command=ReplicaCommand(("true",), cwd="/"),
         chain=ChainConfig(mark=_MARK, submit=("sbatch", "--parsable", "x-${link}")),
     )
     good = {"squeue": _LISTED, "scontrol": _SHOWN, "sacct": _ACCOUNTED, "sinfo": b"idle*"}

@@ -35,7 +35,7 @@ from windlass.store.data_version import Version, VersionEntry
 from windlass.supervise.gang.connection import LeaderServer
 from windlass.supervise.gang.handshake import ClientHandshake
 from windlass.supervise.gang.messages import Order, ReplicaStatus
-from windlass.supervise.job import JobDocument, JobSecret, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, JobSecret, ReplicaCommand, TaskSettings
 from windlass.supervise.remote.delivery import read_delivery
 from windlass.supervise.remote.framing import pack, unpack
 from windlass.tune.controller.requests import _read as read_request
@@ -140,12 +140,9 @@ def _job() -> bytes:
         task="train",
         job=1,
         token="t",
-        run_dir="/nowhere",
-        replicas=(ReplicaCommand(("true",)),),
-        cwd="/",
-        out="/nowhere",
-        checkpoints="/nowhere",
-        secrets=(JobSecret("A"),),
+        paths=JobPaths("/nowhere", out="/nowhere", checkpoints="/nowhere"),
+        command=ReplicaCommand(("true",), cwd="/"),
+        settings=TaskSettings(secrets=(JobSecret("A"),)),
     )
     return json.dumps(job.to_data()).encode()
 

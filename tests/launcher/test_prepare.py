@@ -47,7 +47,7 @@ def test_the_first_place_that_fits_is_planned_for(bench: Bench) -> None:
     wide = {"tasks": {"main": {"run": "true", "gpus": 8}}}
     assert refusal(bench, wide, Options(on="lab/gpu", allow_dirty=True)).code == "needs-reshape"
     reshaped = bench.prepare(wide, Options(on="lab/gpu", reshape=True, allow_dirty=True)).plan.tasks[0]
-    assert (reshaped.nodes, reshaped.gpus) == (2, 4)
+    assert (reshaped.shape.nodes, reshaped.shape.gpus) == (2, 4)
 
 
 def test_an_override_that_is_given_twice_is_noted(bench: Bench) -> None:

@@ -25,7 +25,7 @@ from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand, TaskSettings, TaskShape
 
 pytestmark = pytest.mark.system
 
@@ -60,19 +60,18 @@ def job(mirror: Mirror) -> JobDocument:
         task="main",
         job=1,
         token=new_token(),
-        run_dir=str(mirror.root),
-        replicas=(ReplicaCommand(("/bin/sh", "-c", LINE), {}),) * 2,
-        cwd=str(mirror.root),
-        is_shell=True,
-        grace_s=2.0,
-        out=str(mirror.root / "out"),
-        checkpoints=str(mirror.root / "checkpoints"),
+        paths=JobPaths(str(mirror.root), out=str(mirror.root / "out"), checkpoints=str(mirror.root / "checkpoints")),
+        shape=TaskShape(nodes=2),
+        command=ReplicaCommand(
+            ("/bin/sh", "-c", LINE), {}, cwd=str(mirror.root), is_shell=True, python_path=(str(mirror.archive_at_site),)
+        ),
+        settings=TaskSettings(grace_s=2.0),
     )
     tasks = {"main": {"after": [], "replicas": 2, "interrupted": 50, "failed": 0}}
     with client_journal(mirror.run.journal) as pen:
         pen.append(events.RUN_CREATED, run=RUN, name="run", why="", plan_hash="", tasks=tasks)
         pen.append(events.JOB_INTENDED, task="main", job=1, token=document.token, backend="slurm", resets_budgets=True)
-    return dataclasses.replace(dressed(document), python_path=(str(mirror.archive_at_site),))
+    return dressed(document)
 
 
 def pull_until(mirror: Mirror, is_true: Callable[[RunFolder], bool]) -> None:

@@ -28,10 +28,11 @@ def document(plan: Plan, places: RunPaths = PLACES) -> JobDocument:
 
 
 def test_what_beaker_is_asked_for() -> None:
-    ask = beaker_plan(GANG).task("t").beaker
+    task = beaker_plan(GANG).task("t")
+    ask = task.beaker
     assert (ask.workspace, ask.budget, ask.image) == ("lab/main", "lab/money", "beaker:me/image")
     assert (ask.clusters, ask.priority, ask.description) == (("lab/alpha", "lab/beta"), "normal", "does it learn")
-    assert (ask.gpus, ask.memory_bytes, ask.results) == (2, 4 << 30, "/results")
+    assert (task.shape.gpus, task.shape.memory_bytes, ask.results) == (2, 4 << 30, "/results")
     assert ask.datasets == ({"mountPath": "/weka/main", "source": {"weka": "main"}},)
 
 
@@ -49,7 +50,7 @@ def test_wishes_become_beakers_own() -> None:
     plan = beaker_plan(text, "tasks.main.hosts=node-1", "tasks.main.shared_memory=8GiB")
     ask = plan.task("main").beaker
     assert (ask.priority, ask.is_preemptible, ask.budget, ask.image) == ("high", True, "lab/other", "docker:python:3")
-    assert (ask.hostnames, ask.shared_memory_bytes) == (("node-1",), 8 << 30)
+    assert (ask.hostnames, plan.task("main").shape.shared_memory_bytes) == (("node-1",), 8 << 30)
     assert plan.notes == ("not mounted, since not all of these clusters have it: /scratch",)
 
 
@@ -151,10 +152,10 @@ def test_a_site_is_one_place_whatever_its_clusters() -> None:
 
 def test_a_job_listens_to_others_and_inherits_beakers_variables() -> None:
     job = document(beaker_plan(GANG))
-    assert (job.host_address, job.interface) == ("", "ib")
-    assert "BEAKER_*" in job.inherit
-    assert job.fencing.renew_s > 0
-    assert job.replicas[0].argv[:2] == ("/bin/sh", "-c") or job.replicas[0].argv[0] == "python"
+    assert (job.site.host_address, job.site.interface) == ("", "ib")
+    assert "BEAKER_*" in job.site.inherit
+    assert job.site.fencing.renew_s > 0
+    assert job.command.argv[:2] == ("/bin/sh", "-c") or job.command.argv[0] == "python"
 
 
 def test_secrets_are_named_as_the_workspace_has_them() -> None:
@@ -168,13 +169,13 @@ def test_secrets_are_named_as_the_workspace_has_them() -> None:
     )
     job = document(plan, places)
     assert job.beaker.secrets == {"WINDLASS_FROM_BEAKER_HF_TOKEN": "me_HF_TOKEN"}
-    assert job.delivery == "/dev/shm/windlass-x-1/secrets.json"
+    assert job.paths.delivery == "/dev/shm/windlass-x-1/secrets.json"
 
 
 def test_compat_there_leaves_beakers_own_alone() -> None:
     job = document(beaker_plan("{name: x, tasks: {t: {run: f, compat: beaker}}}"))
-    assert not [name for name in {**job.env, **job.replicas[0].env} if name.startswith("BEAKER_")]
-    assert job.env["RESULTS_DIR"] == "/results"
+    assert not [name for name in job.command.env if name.startswith("BEAKER_")]
+    assert job.command.env["RESULTS_DIR"] == "/results"
 
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_profile_with_clusters_of_unequal_nodes_plans_for_the_smaller() -> None:
     plan = beaker_plan("{name: x, tasks: {t: {run: f, total_gpus: 8}}}")
-    assert (plan.task("t").nodes, plan.task("t").gpus) == (2, 4)
+    assert (plan.task("t").shape.nodes, plan.task("t").shape.gpus) == (2, 4)
 
 
 def test_samples_are_valid_profiles() -> None:

@@ -56,22 +56,28 @@ def plan_of(text: str, *overrides: str, hits: tuple[str, ...] = (), pins: Pins =
 
 def test_what_is_missing_is_built_before_the_task_that_names_it() -> None:
     plan = plan_of(BASE)
-    assert [(task.name, task.after) for task in plan.tasks] == [
+    assert [(task.name, task.settings.after) for task in plan.tasks] == [
         ("data.tokens", ()),
         ("data.packed", ("data.tokens",)),
         ("train", ("data.packed",)),
         ("score", ("train",)),
     ]
     build = plan.task("data.tokens")
-    assert (build.gpus, build.cpus, build.memory_bytes, build.time_s, build.per_job_s) == (0, 4, 2 << 30, None, None)
+    assert (
+        build.shape.gpus,
+        build.shape.cpus,
+        build.shape.memory_bytes,
+        build.settings.time_s,
+        build.settings.per_job_s,
+    ) == (0, 4, 2 << 30, None, None)
     assert build.argv[-1] == "tokenise --length 512 ${from} ${out}"
-    assert plan.task("train").time_s == 3600
+    assert plan.task("train").settings.time_s == 3600
 
 
 def test_a_hit_needs_no_task_and_what_it_was_built_from_neither() -> None:
     assert [task.name for task in plan_of(BASE, hits=("packed",)).tasks] == ["train", "score"]
     assert [task.name for task in plan_of(BASE, hits=("tokens",)).tasks] == ["data.packed", "train", "score"]
-    assert plan_of(BASE, hits=("packed",)).task("train").after == ()
+    assert plan_of(BASE, hits=("packed",)).task("train").settings.after == ()
 
 
 def test_hit_and_miss_are_the_same_work() -> None:
@@ -108,7 +114,7 @@ def test_data_that_no_task_names_is_not_built() -> None:
 
 def test_a_variable_of_a_task_names_data_too() -> None:
     plan = plan_of(BASE, "tasks.score.vars.DATA=${data.tokens}")
-    assert plan.task("score").after == ("train", "data.tokens")
+    assert plan.task("score").settings.after == ("train", "data.tokens")
 
 
 def test_the_page_says_hit_or_miss_and_the_size() -> None:
@@ -180,7 +186,7 @@ def test_the_job_of_a_build_is_wrapped_and_writes_to_its_generation() -> None:
     plan = plan_of(BASE)
     key = plan.pins.builds["tokens"].key
     document = job_document(plan, plan.task("data.tokens"), places=places(plan), job=1, token="t")
-    argv = document.replicas[0].argv
+    argv = document.command.argv
     assert argv[:6] == (
         "${supervisor.python}",
         "-I",
@@ -190,11 +196,11 @@ def test_the_job_of_a_build_is_wrapped_and_writes_to_its_generation() -> None:
         f"--place=/home/data/built/{key}",
     )
     assert argv[-1] == f"tokenise --length 512 /data/p.jsonl /home/data/built/.{key}.generation/data"
-    assert document.env["WINDLASS_OUT"] == f"/home/data/built/.{key}.generation/data"
-    assert (document.builds, document.out) == ("tokens", "/home/runs/x-aaaaaaaa/out/data.tokens")
+    assert document.command.env["WINDLASS_OUT"] == f"/home/data/built/.{key}.generation/data"
+    assert (document.command.builds, document.paths.out) == ("tokens", "/home/runs/x-aaaaaaaa/out/data.tokens")
     train = job_document(plan, plan.task("train"), places=places(plan), job=1, token="t")
-    assert train.replicas[0].argv[-1].endswith(f"/home/data/built/{plan.pins.builds['packed'].key}/data")
-    assert train.builds == ""
+    assert train.command.argv[-1].endswith(f"/home/data/built/{plan.pins.builds['packed'].key}/data")
+    assert train.command.builds == ""
 
 
 # --- the adapter ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_the_arithmetic() -> None:
         "engines: 20 x (1 GPU, 6 CPUs), pack: 20 GPUs, 120 CPUs",
         "together: 40 of 10 x 4 = 40 GPUs, 320 of 10 x 288 = 2880 CPUs",
     )
-    assert (task.node_cpus, task.queue.cpus_per_node) == (288, 288)
+    assert (task.shape.node_cpus, task.queue.cpus_per_node) == (288, 288)
 
 
 def test_it_follows_the_shape() -> None:

@@ -15,7 +15,7 @@ from windlass.plan.planner import make_plan
 from windlass.plan.site import Site
 from windlass.sites.profile import Containers
 from windlass.spec import Env, Experiment, Image, Task
-from windlass.supervise.job import ContainerConfig
+from windlass.supervise.job import ContainerConfig, JobDocument
 
 CWD = PurePosixPath("/shared/runs/r/code")
 FOLDERS = (PurePosixPath("/shared/runs/r"), PurePosixPath("/data/gsm8k"))
@@ -146,21 +146,26 @@ def test_an_environment_beside_an_image_is_refused() -> None:
     assert "unsupported-setting" in [code for code, _ in refused(experiment)]
 
 
-def container_of(image: Image, *, in_image: bool = False, **settings: Any) -> ContainerConfig:
+def container_of(image: Image, *, in_image: bool = False) -> ContainerConfig:
+    return job_of(image, in_image=in_image).container
+
+
+def job_of(image: Image, *, in_image: bool = False, **settings: Any) -> JobDocument:
     experiment = Experiment(name="x", env=Env(image=image), tasks={"main": Task(run="true", **settings)})
     pin = ImagePin(kind="named", name=str(image), has_own_code=in_image, network=image.network)
     plan = make_plan(experiment, Pins(image=pin), Site(name="podman", backend="docker"))
     run = Path("/runs/r")
     places = RunPaths(run="r", run_dir=run, code=run / "code" / "sub", data={}, image="sha256:1", engine={"A": "b"})
-    return job_document(plan, plan.tasks[0], places=places, job=1, token="t").container
+    return job_document(plan, plan.tasks[0], places=places, job=1, token="t")
 
 
 def test_a_container_sees_code_and_outputs_and_writes_its_own() -> None:
-    found = container_of(Image(name="base:1"), cpus=2, shared_memory=5 << 20)
+    job = job_of(Image(name="base:1"), cpus=2, shared_memory=5 << 20)
+    found = job.container
     assert (found.engine, found.image, found.name, found.variables) == ("podman", "sha256:1", "base:1", {"A": "b"})
     assert found.folders == ("/runs/r/out", "/runs/r/checkpoints", "/runs/r/code")
     assert found.writable == ("/runs/r/out/main", "/runs/r/checkpoints/main", "/runs/r/journal")
-    assert (found.cwd, found.cpus, found.shared_memory_bytes) == ("/runs/r/code/sub", 2, 5 << 20)
+    assert (found.cwd, job.shape.cpus, job.shape.shared_memory_bytes) == ("/runs/r/code/sub", 2, 5 << 20)
 
 
 def test_nothing_lies_over_the_code_of_an_image_with_its_own() -> None:

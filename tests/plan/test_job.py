@@ -29,7 +29,7 @@ def test_paths_become_absolute_and_keep_their_spaces() -> None:
     train = job_document(plan, plan.task("train"), places=PLACES, job=1, token="t")
     score = job_document(plan, plan.task("score"), places=PLACES, job=2, token="t")
     run = "/home/a b/runs/grpo-abcd1234"
-    assert train.replicas[0].argv[-6:] == (
+    assert train.command.argv[-6:] == (
         "--data",
         "/data/p.jsonl",
         "--to",
@@ -37,20 +37,26 @@ def test_paths_become_absolute_and_keep_their_spaces() -> None:
         "--out",
         f"{run}/out/train",
     )
-    assert score.replicas[0].argv[2] == f"""python eval.py '{run}/out/train' --name "grpo it's" --layers 1 2 $HOME"""
-    assert (train.is_shell, score.is_shell) == (False, True)
-    assert (train.out, train.checkpoints, train.run_dir) == (f"{run}/out/train", f"{run}/checkpoints/train", run)
-    assert train.cwd == f"{run}/code/sub"
+    assert score.command.argv[2] == f"""python eval.py '{run}/out/train' --name "grpo it's" --layers 1 2 $HOME"""
+    assert (train.command.is_shell, score.command.is_shell) == (False, True)
+    assert (train.paths.out, train.paths.checkpoints, train.paths.run_dir) == (
+        f"{run}/out/train",
+        f"{run}/checkpoints/train",
+        run,
+    )
+    assert train.command.cwd == f"{run}/code/sub"
 
 
 def test_what_only_the_job_knows_stays() -> None:
     plan = plan_of(FULL)
     document = job_document(plan, plan.task("train"), places=PLACES, job=1, token="t")
     assert document.num_replicas == 2
-    assert "${rank}" in document.replicas[1].argv
-    assert document.replicas[0].env["WINDLASS_RANK"] == "${rank}"
-    assert document.env["WINDLASS_RUN"] == "grpo-abcd1234"
-    assert not [value for value in document.env.values() if "${" in value]
+    assert "${rank}" in document.command.argv
+    assert document.command.env["WINDLASS_RANK"] == "${rank}"
+    assert document.command.env["WINDLASS_RUN"] == "grpo-abcd1234"
+    assert [name for name, value in document.command.env.items() if "${" in value] == [
+        *("WINDLASS_ATTEMPT", "WINDLASS_RANK", "WINDLASS_LEADER_ADDRESS", "WINDLASS_LEADER_PORT"),
+    ]
 
 
 def test_the_rest_of_the_document() -> None:
@@ -62,14 +68,14 @@ def test_the_rest_of_the_document() -> None:
         3,
         "tok",
     )
-    assert (document.path, document.python_path) == (("/env/bin",), ("/code", "/report.zip"))
-    assert document.env["VIRTUAL_ENV"] == "/env"
+    assert (document.command.path, document.command.python_path) == (("/env/bin",), ("/code", "/report.zip"))
+    assert document.command.env["VIRTUAL_ENV"] == "/env"
     assert document.lease == Lease(folder="/leases", gpus=4, cpus=3.0, memory_bytes=32 << 30)
-    assert document.memory_bytes == 16 << 30
-    assert document.secrets == (JobSecret("HF_TOKEN"), JobSecret("WANDB_API_KEY", is_file=True))
-    assert document.delivery == "/vault/d"
-    assert (document.time_s, document.per_job_s, document.failed) == (432000.0, 86400.0, 1)
-    assert (document.checkpoint_every_s, document.checkpoint_pattern) == (1200.0, "step_*")
+    assert document.shape.memory_bytes == 16 << 30
+    assert document.settings.secrets == (JobSecret("HF_TOKEN"), JobSecret("WANDB_API_KEY", is_file=True))
+    assert document.paths.delivery == "/vault/d"
+    assert (document.settings.time_s, document.settings.per_job_s, document.settings.failed) == (432000.0, 86400.0, 1)
+    assert (document.settings.checkpoint_every_s, document.settings.checkpoint_pattern) == (1200.0, "step_*")
 
 
 def test_the_document_is_what_a_supervisor_reads(tmp_path: Path) -> None:
@@ -78,14 +84,14 @@ def test_the_document_is_what_a_supervisor_reads(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps(document.to_data()))
     assert JobDocument.read(path) == document
-    assert document.after == ("train",)
+    assert document.settings.after == ("train",)
 
 
 def test_a_job_number_reaches_the_command() -> None:
     plan = plan_of("{name: x, run: [f, '${run}/${job}', '$${X}'], env: {vars: {VIRTUAL_ENV: mine}}}")
     document = job_document(plan, plan.tasks[0], places=PLACES, job=4, token="t")
-    assert document.replicas[0].argv == ("f", "grpo-abcd1234/4", "${X}")
-    assert document.env["VIRTUAL_ENV"] == "mine"
+    assert document.command.argv == ("f", "grpo-abcd1234/4", "${X}")
+    assert document.command.env["VIRTUAL_ENV"] == "mine"
 
 
 def test_a_path_that_cannot_stand_where_it_should() -> None:

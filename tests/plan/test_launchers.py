@@ -13,9 +13,8 @@ from windlass.plan.launchers.context import LaunchContext
 from windlass.plan.launchers.registry import LAUNCHERS, launch
 from windlass.plan.launchers.wrapping import with_roles
 from windlass.plan.plan import TaskPlan
-from windlass.plan.shape import TaskShape
 from windlass.spec import Command, Task
-from windlass.supervise.job import JobDocument
+from windlass.supervise.job import JobDocument, TaskShape
 
 TORCHRUN = (
     "python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 --node-rank ${rank} "
@@ -324,20 +323,20 @@ def document_of(text: str) -> JobDocument:
 
 def test_a_task_with_a_head_in_its_job() -> None:
     document = document_of("{name: x, tasks: {t: {run: 'python t.py --to ${out} || exit 4', cluster: ray, nodes: 2}}}")
-    argv = document.replicas[1].argv
-    assert document.num_heads == 1
-    assert document.is_shell
+    argv = document.command.argv
+    assert document.command.num_heads == 1
+    assert document.command.is_shell
     assert argv[:5] == ("${supervisor.python}", "-I", "-S", "${supervisor.archive}", "ray")
     assert argv[5:8] == ("--driver-set=D=/a b/r-1/out/t", "--driver-unset=LD_PRELOAD", "--worker-set=W=w")
     assert argv[-3:] == ("/bin/sh", "-c", "python t.py --to '/a b/r-1/out/t' || exit 4")
-    assert "D" not in document.env
-    assert document.unset == ("GONE",)
+    assert "D" not in document.command.env
+    assert document.command.unset == ("GONE",)
 
 
 def test_where_all_run_the_command_the_drivers_variables_are_everybodys() -> None:
     document = document_of("{name: x, tasks: {t: {run: [python, t.py], nodes: 2, vars: {S: mine}}}}")
-    assert document.num_heads == 0
-    assert document.env["D"] == "/a b/r-1/out/t"
-    assert document.env["S"] == "mine"
-    assert "W" not in document.env
-    assert document.unset == ("GONE", "LD_PRELOAD")
+    assert document.command.num_heads == 0
+    assert document.command.env["D"] == "/a b/r-1/out/t"
+    assert document.command.env["S"] == "mine"
+    assert "W" not in document.command.env
+    assert document.command.unset == ("GONE", "LD_PRELOAD")

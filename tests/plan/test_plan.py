@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.plan.sample import FULL, plan_of
+from windlass.core.codec import decode, encode
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.plan.codec import decode, encode
 from windlass.plan.plan import Plan
 from windlass.plan.site import Site, SiteResources
 from windlass.sites.profile import Profile
@@ -26,7 +26,7 @@ def test_a_task_by_name() -> None:
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(
         PreconditionError,
-        match=r"another version of windlass: its format is `windlass\.plan/9`, not `windlass\.plan/2`",
+        match=r"another version of windlass: its format is `windlass\.plan/9`, not `windlass\.plan/3`",
     ) as caught:
         Plan.from_data({**data(), "schema": "windlass.plan/9"})
     assert caught.value.code == "other-version"

@@ -72,7 +72,7 @@ def test_a_plan_survives_json() -> None:
     plan = plan_of(FULL, overrides=["params.lr=2"], is_debug=True)
     data = json.loads(json.dumps(plan.to_data()))
     assert Plan.from_data(data) == plan
-    assert data["schema"] == "windlass.plan/2"
+    assert data["schema"] == "windlass.plan/3"
     assert data["plan_hash"] == plan.plan_hash
     assert data["overrides"] == ["params.lr=2"]
 
@@ -90,7 +90,7 @@ tasks:
     assert one.argv == ("/bin/sh", "-c", """f 'it'"'"'s' "it's" 1 'two words'""")
     assert two.argv == ("f", "it's", "${tasks.one.checkpoints}", "2 4")
     assert (one.env["SHARED"], two.env["SHARED"], one.env["V"]) == ("x-1", "x-2", "it's/${out}")
-    assert (two.gpus, two.nodes) == (2, 2)
+    assert (two.shape.gpus, two.shape.nodes) == (2, 2)
 
 
 def test_every_replica_finds_its_place() -> None:
@@ -334,7 +334,8 @@ def test_without_gpus_the_proposal_takes_none() -> None:
         plan_of("{name: x, tasks: {t: {run: f, gpus: 4}}}", site=BARE)
     assert caught.value.hint == "a shape that fits: --on local tasks.t.gpus=0"
     assert (
-        plan_of("{name: x, tasks: {t: {run: f, gpus: 4}}}", site=BARE, overrides=["tasks.t.gpus=0"]).tasks[0].gpus == 0
+        plan_of("{name: x, tasks: {t: {run: f, gpus: 4}}}", site=BARE, overrides=["tasks.t.gpus=0"]).tasks[0].shape.gpus
+        == 0
     )
 
 

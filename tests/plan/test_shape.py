@@ -33,18 +33,18 @@ def test_a_shape_has_all_gpus_and_wastes_less_than_half_of_a_node(num_gpus: int,
 
 def test_total_gpus_takes_whole_nodes() -> None:
     task = planned(TOTAL).tasks[0]
-    assert (task.nodes, task.gpus, task.argv[-1]) == (10, 4, "f 10 4")
-    assert (task.queue.nodes, task.queue.gpus_per_node) == (10, 4)
+    assert (task.shape.nodes, task.shape.gpus, task.argv[-1]) == (10, 4, "f 10 4")
+    assert task.queue.gpus_per_node == 4
 
 
 def test_total_gpus_on_one_machine_stays_on_one_node() -> None:
     task = plan_of(TOTAL, site=BIG, overrides=["tasks.main.total_gpus=8"]).tasks[0]
-    assert (task.nodes, task.gpus) == (1, 8)
+    assert (task.shape.nodes, task.shape.gpus) == (1, 8)
 
 
 def test_nodes_of_ones_own_are_kept() -> None:
     task = planned(TOTAL, "tasks.main.nodes=20", at=site("partitions.gpu.max_nodes=20")).tasks[0]
-    assert (task.nodes, task.gpus) == (20, 2)
+    assert (task.shape.nodes, task.shape.gpus) == (20, 2)
 
 
 def test_total_gpus_that_no_nodes_share_evenly() -> None:
@@ -69,7 +69,7 @@ def test_another_shape_is_proposed_and_its_overrides_work() -> None:
     assert overrides == "tasks.main.nodes=10 tasks.main.gpus=4 tasks.main.cpus=20 tasks.main.memory=50GiB"
     assert rest == "let --reshape write that, or another partition: --on lab/big"
     task = planned(EIGHT, *overrides.split()).tasks[0]
-    assert (task.nodes, task.gpus, task.cpus, task.memory_bytes) == (10, 4, 20.0, 50 << 30)
+    assert (task.shape.nodes, task.shape.gpus, task.shape.cpus, task.shape.memory_bytes) == (10, 4, 20.0, 50 << 30)
 
 
 def test_reshape_does_what_the_overrides_do() -> None:
@@ -94,7 +94,7 @@ def test_reshape_keeps_the_type_and_scales_processes() -> None:
         "2 x 4: tasks.main.nodes=2 tasks.main.gpus.count=4 tasks.main.procs_per_node=4, or let --reshape"
     )
     task = planned(text, reshape=True).tasks[0]
-    assert (task.nodes, task.gpus, task.gpu_type, task.procs_per_node) == (2, 4, "gh200", 4)
+    assert (task.shape.nodes, task.shape.gpus, task.shape.gpu_type, task.procs_per_node) == (2, 4, "gh200", 4)
 
 
 def test_what_no_shape_fits_is_not_reshaped() -> None:

@@ -91,7 +91,7 @@ def checkpoint(run: RunFolder, name: str, step: int) -> Path:
 
 def made(tmp_path: Path, pattern: str = "") -> RunFolder:
     run = RunScript(home_in(tmp_path), "exp-00000001").submit().start().end().close()
-    plan = {"name": "exp", "tasks": [{"name": "train", "checkpoint_pattern": pattern}]}
+    plan = {"name": "exp", "tasks": [{"name": "train", "settings": {"checkpoint_pattern": pattern}}]}
     (run.path / "plan.json").write_text(json.dumps(plan))
     return run
 

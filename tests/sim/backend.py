@@ -12,7 +12,7 @@ from tests.sim.scenario import FaultPlan, TaskPlan
 from windlass.backends import JobState, Observation, Rendered, Submission
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand, TaskSettings, TaskShape
 
 __all__ = ["VirtualBackend", "VirtualJob"]
 
@@ -168,15 +168,17 @@ def _document(task: TaskPlan, number: int, token: str) -> JobDocument:
         task=task.name,
         job=number,
         token=token,
-        run_dir="",
-        replicas=(ReplicaCommand(("python", "train.py")),) * task.num_replicas,
-        cwd="",
-        after=task.after,
-        interrupted=task.budgets.interrupted,
-        failed=task.budgets.failed,
-        ready_timeout_s=task.ready_timeout_s,
-        grace_s=task.grace_s,
-        per_job_s=task.per_job_s,
-        time_s=task.time_s,
-        stall_floor_s=_STALL_FLOOR_S,
+        paths=JobPaths(""),
+        shape=TaskShape(nodes=task.num_replicas),
+        command=ReplicaCommand(("python", "train.py"), cwd=""),
+        settings=TaskSettings(
+            after=task.after,
+            interrupted=task.budgets.interrupted,
+            failed=task.budgets.failed,
+            ready_timeout_s=task.ready_timeout_s,
+            grace_s=task.grace_s,
+            per_job_s=task.per_job_s,
+            time_s=task.time_s,
+            stall_floor_s=_STALL_FLOOR_S,
+        ),
     )

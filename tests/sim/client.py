@@ -23,7 +23,7 @@ from windlass.plan.plan import Plan
 from windlass.plan.plan import TaskPlan as PlannedTask
 from windlass.plan.site import Site
 from windlass.record.state import RunFacts
-from windlass.supervise.job import ChainConfig
+from windlass.supervise.job import ChainConfig, TaskSettings, TaskShape
 
 __all__ = ["Clients"]
 
@@ -145,9 +145,7 @@ def _planned(task: TaskPlan, num_links: int) -> PlannedTask:
         name=task.name,
         argv=("python", "train.py"),
         is_shell=False,
-        nodes=task.num_replicas,
-        after=task.after,
-        interrupted=task.budgets.interrupted,
-        failed=task.budgets.failed,
+        shape=TaskShape(nodes=task.num_replicas),
+        settings=TaskSettings(after=task.after, interrupted=task.budgets.interrupted, failed=task.budgets.failed),
         chain=ChainConfig(num_links=num_links),
     )

@@ -88,11 +88,15 @@ class VirtualFencingAgent:
 
     def __init__(self, guard: VirtualGuard, decision: FenceDecision | None = None) -> None:
         self._guard, self._world, self._clock = guard, guard.cluster.world, guard.node.clock
-        self._renew_s = guard.job.document.fencing.renew_s
+        self._renew_s = guard.job.document.site.fencing.renew_s
         self.is_alive = True
         self.decision = decision or FenceDecision()
         self._fencer = Fencer(
-            guard.job.document.fencing, self.decision, _FencedProcesses(guard), self._publish, self._clock.monotonic
+            guard.job.document.site.fencing,
+            self.decision,
+            _FencedProcesses(guard),
+            self._publish,
+            self._clock.monotonic,
         )
         self._disk = _HeartbeatDisk(guard)
         self._heartbeat = Heartbeat(self._disk, self._renew_s, self._fencer.on_heartbeat)

@@ -44,7 +44,7 @@ class VirtualGuard:
         self.is_alive = True
         self.supervisor: VirtualSupervisor | None = None
         self.children: list[VirtualProcess] = []
-        self.fencing_agent = VirtualFencingAgent(self) if job.document.fencing.renew_s else None
+        self.fencing_agent = VirtualFencingAgent(self) if job.document.site.fencing.renew_s else None
         self._on_end = on_end
         self.has_given_up = False
         self._restarts = Restarts()

@@ -7,7 +7,7 @@ import pytest
 from scripts.check_committed import REGISTRY_HOSTS
 from scripts.tree import ROOT
 from windlass.config.loading import load_config
-from windlass.plan.codec import decode, encode
+from windlass.core.codec import decode, encode
 from windlass.plan.site import Site
 from windlass.sites.profile import Fabric
 from windlass.sites.store import fabric_names, find_site, shipped_names

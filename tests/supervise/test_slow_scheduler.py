@@ -21,7 +21,7 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, ReplicaCommand, TaskSettings
 
 pytestmark = pytest.mark.system
 
@@ -53,10 +53,9 @@ class Scene:
         self._client.append(events.JOB_INTENDED, task="main", **intent)
         command = (sys.executable, "-c", FLOOD.format(pause_s=pause_s))
         job = JobDocument(
-            *("r-00000000", "main", 1, "t", str(folder), (ReplicaCommand(command),), str(folder)),
-            out=str(folder / "out"),
-            checkpoints=str(folder / "checkpoints"),
-            grace_s=1.0,
+            *("r-00000000", "main", 1, "t", ReplicaCommand(command, cwd=str(folder))),
+            JobPaths(str(folder), str(folder / "out"), str(folder / "checkpoints")),
+            settings=TaskSettings(grace_s=1.0),
             chain=ChainConfig(
                 scheduler="slurm", mode="successor", num_links=5, bin=str(self.programs), submit=("sbatch", "${link}")
             ),

@@ -11,7 +11,7 @@ from windlass.core.clock import SystemClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import State, TaskFacts, fold
-from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, ReplicaCommand, TaskSettings
 from windlass.supervise.slurm.setup_failure import end_link
 
 ENVIRONMENT = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "0"}
@@ -30,10 +30,9 @@ class Run:
             task="train",
             job=1,
             token="token",
-            run_dir=str(folder),
-            replicas=(ReplicaCommand(("true",)),),
-            cwd="/",
-            failed=failed,
+            paths=JobPaths(str(folder)),
+            command=ReplicaCommand(("true",), cwd="/"),
+            settings=TaskSettings(failed=failed),
             chain=ChainConfig(mode="successor", num_links=num_links, can_submit=False),
         )
         (self.job / "job.json").write_text(json.dumps(document.to_data()))

@@ -20,7 +20,7 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import End, RunFacts, State, fold
 from windlass.supervise.gang.election import Leadership, publish_claim
-from windlass.supervise.job import Fencing, JobDocument, ReplicaCommand
+from windlass.supervise.job import Fencing, JobDocument, JobPaths, ReplicaCommand, SiteSettings, TaskSettings
 
 pytestmark = pytest.mark.system
 
@@ -88,13 +88,12 @@ class Link:
             task="main",
             job=1,
             token=TOKEN,
-            run_dir=str(self.run_dir),
-            replicas=(ReplicaCommand((PYTHON, "-c", USER, str(self.dots))),),
-            cwd=str(self._cwd),
-            out=str(self.run_dir / "out"),
-            checkpoints=str(self.run_dir / "checkpoints"),
-            interrupted=0,
-            fencing=fencing,
+            paths=JobPaths(
+                str(self.run_dir), out=str(self.run_dir / "out"), checkpoints=str(self.run_dir / "checkpoints")
+            ),
+            command=ReplicaCommand((PYTHON, "-c", USER, str(self.dots)), cwd=str(self._cwd)),
+            settings=TaskSettings(interrupted=0),
+            site=SiteSettings(fencing=fencing),
         )
         (self.job_folder / "job.json").write_text(json.dumps(job.to_data()))
         client = JournalWriter(self.run_dir / "journal", "client", SystemClock())

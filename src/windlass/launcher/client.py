@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from windlass.backends.protocol import Backend, Rendered
 from windlass.backends.registry import backend_for
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.codec import decode, encode
 from windlass.core.errors import NotFoundError
 from windlass.core.files import is_locked, lock, write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.core.process import identify
-from windlass.plan.codec import decode, encode
 from windlass.plan.job import RunPaths, job_document
 from windlass.plan.plan import Plan
 from windlass.record.journal import JournalWriter

@@ -14,6 +14,7 @@ from windlass.config.override import parse_override
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, SourcePlace
 from windlass.launcher.sites.gpus import gpu_sites_named
+from windlass.pin.code.git import Repository, open_repository
 from windlass.pin.code.pinned import NO_CODE, CodePin
 from windlass.pin.code.pinning import pin_code
 from windlass.pin.data.pinned import DataPin
@@ -76,6 +77,7 @@ class Prepared:
 
     Attributes:
         base: folder for the experiment's relative paths.
+        repository: repository of the code, if it was opened to pin the code.
     """
 
     experiment: spec.Experiment
@@ -84,6 +86,7 @@ class Prepared:
     home: Home
     options: Options
     origins: Mapping[str, SourcePlace] = field(default_factory=dict)
+    repository: Repository | None = None
 
     @property
     def code_folder(self) -> Path:
@@ -147,7 +150,7 @@ def prepare(
         )
     if not options.dry_run:
         check_added(site, home)
-    pins = _pin(experiment, base, options, home, site, log, preview)
+    pins, repository = _pin(experiment, base, options, home, site, log, preview)
     with part:
         pins = _with_built(experiment, pins, site, home, base, origins)
     with part, gpu_sites_named(candidates, home):
@@ -166,7 +169,15 @@ def prepare(
         preview.check()
     preview_notes = preview.plan_notes() if preview is not None else ()
     plan = replace(plan, notes=(*preview_notes, *plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
-    return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
+    return Prepared(
+        experiment=experiment,
+        plan=plan,
+        base=base,
+        home=home,
+        options=options,
+        origins=origins or {},
+        repository=repository,
+    )
 
 
 def _set_twice(overrides: tuple[str, ...]) -> list[str]:
@@ -239,12 +250,14 @@ def _pin(
     site: Site,
     log: Callable[[str], None],
     preview: Preview | None,
-) -> Pins:
-    folder = _code_folder(experiment, base)
+) -> tuple[Pins, Repository | None]:
+    """Return the pins, and the repository of the code."""
+    folder, repository = _code_folder(experiment, base), None
     pins = Pins(code=NO_CODE, environment=NO_ENVIRONMENT, data={}, image=NO_IMAGE)
     part = preview or contextlib.nullcontext()
     with part:
-        pins = replace(pins, code=_pin_code(folder, options, home, preview))
+        repository = open_repository(folder.expanduser().absolute())
+        pins = replace(pins, code=_pin_code(folder, repository, options, home, preview))
     with part:
         image = functools.partial(pin_image_of, experiment, pins.code, folder, site, home, log)
         named = functools.partial(_unknown_image, experiment)
@@ -260,10 +273,12 @@ def _pin(
     environment = NO_ENVIRONMENT
     with part:
         environment = pin_environment_of(experiment, folder, site, log)
-    return replace(pins, environment=environment)
+    return replace(pins, environment=environment), repository
 
 
-def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | None) -> CodePin:
+def _pin_code(
+    folder: Path, repository: Repository | None, options: Options, home: Home, preview: Preview | None
+) -> CodePin:
     def pin(is_snapshot: bool) -> CodePin:
         return pin_code(
             folder,
@@ -271,6 +286,7 @@ def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | Non
             allow_dirty=options.allow_dirty,
             write=not options.dry_run,
             store=home.cache / "code.git",
+            repository=repository,
         )
 
     return pin(False) if preview is None else preview.code(pin, is_given=options.snapshot or options.allow_dirty)

@@ -22,10 +22,10 @@ def announce(ports: ClientPorts, journal: ClientJournal) -> None:
     plan = ports.plan
     tasks = {
         task.name: {
-            "after": list(task.after),
-            "replicas": task.nodes,
-            "interrupted": task.interrupted,
-            "failed": task.failed,
+            "after": list(task.settings.after),
+            "replicas": task.shape.nodes,
+            "interrupted": task.settings.interrupted,
+            "failed": task.settings.failed,
         }
         for task in plan.tasks
     }
@@ -64,7 +64,7 @@ def submit_intended(ports: ClientPorts, task: str, number: int, journal: ClientJ
         job=number,
         backend_id=submission.backend_id,
         locator=submission.locator,
-        is_held=bool(planned.after) and planned.chain.can_submit and isinstance(backend, CanHold),
+        is_held=bool(planned.settings.after) and planned.chain.can_submit and isinstance(backend, CanHold),
     )
     if ports.site is not None:
         ports.site.push()

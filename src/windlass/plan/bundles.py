@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 
 from windlass.core.dataclass import dataclass
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import Scope, calculated
 from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token
 from windlass.spec import Bundle, Experiment
+from windlass.supervise.job import TaskShape
 
 __all__ = ["BundleGroup", "bundles_of"]
 
@@ -51,7 +51,7 @@ def bundles_of(name: str, experiment: Experiment, shape: TaskShape, diagnostics:
     CPUs are not checked if `shape.node_cpus` is unknown.
     """
     task = experiment.tasks[name]
-    if not task.bundles or (shape.is_total and not shape.gpus):  # already refused if there is no shape
+    if not task.bundles or (task.total_gpus is not None and not shape.gpus):  # already refused if there is no shape
         return ()
     scope = scope_of(name, experiment, shape)
     groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, diagnostics))

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError, PreconditionError
 from windlass.plan.launchers.wrapping import own_role, with_roles
 from windlass.plan.pins import built_name
 from windlass.plan.plan import Plan, TaskPlan
-from windlass.plan.site import Site
 from windlass.plan.tokens.resolve import fill_tokens
-from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
-from windlass.supervise.job import BeakerRequest, ContainerConfig, Fencing, JobDocument, Lease, ReplicaCommand
+from windlass.supervise.job import (
+    BeakerRequest,
+    ContainerConfig,
+    Fencing,
+    JobDocument,
+    JobPaths,
+    QueueRequest,
+    ReplicaCommand,
+    SiteSettings,
+)
 
 if TYPE_CHECKING:
     from windlass.sites.profile import Profile
 
-__all__ = ["RunPaths", "job_document"]
+__all__ = ["RunPaths", "job_document", "replica_command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,58 +95,64 @@ def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, toke
         PreconditionError: a path cannot be inserted at its position in the command.
         InternalError: a token has no value, or a path is not absolute.
     """
+    profile = plan.site.profile
+    is_beaker = plan.site.backend == "beaker"
+    command = replica_command(plan, task, places=places, job=job)
+    return JobDocument(
+        run=places.run,
+        task=task.name,
+        job=job,
+        token=token,
+        command=command,
+        paths=_job_paths(task, places),
+        shape=task.shape,
+        settings=task.settings,
+        site=SiteSettings() if profile is None else _site_settings(profile, task, is_beaker=is_beaker),
+        chain=task.chain,
+        queue=task.queue if profile is None else _queue(task, places, job, is_beaker=is_beaker),
+        container=_container(plan, task, places, command.argv) if plan.site.backend == "docker" else ContainerConfig(),
+        beaker=_beaker_request(task, places) if is_beaker else task.beaker,
+    )
+
+
+def replica_command(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int) -> ReplicaCommand:
+    """Return the command of a task's replicas, with the values of all tokens that are known before the job. Pure.
+
+    Raises: see `job_document`.
+    """
     values = _values(plan, task, places, job)
     _check_paths(task, values | ({} if places.virtual_env is None else {"VIRTUAL_ENV": str(places.virtual_env)}))
     argv = with_roles(task)
     argv = tuple(
         _fill(item, values, task, is_shell=task.is_shell and index == len(argv) - 1) for index, item in enumerate(argv)
     )
-    argv = _building(plan, task, places, _contained(plan, task, places, argv, Path(values["out"])))
     role_env, role_unset = own_role(task)
-    variables = {**task.site_env, **role_env, **task.env}
-    env = {name: _fill(value, values, task) for name, value in variables.items()}
+    env = {name: _fill(value, values, task) for name, value in {**task.site_env, **role_env, **task.env}.items()}
     if places.virtual_env is not None:
         env.setdefault("VIRTUAL_ENV", str(places.virtual_env))
-    own = {name: value for name, value in env.items() if _is_in_job(variables.get(name, ""))}
-    shared = {name: value for name, value in env.items() if name not in own}
-    return JobDocument(
-        run=places.run,
-        task=task.name,
-        job=job,
-        token=token,
-        run_dir=str(places.run_dir),
-        replicas=tuple(ReplicaCommand(argv, own) for _ in range(task.nodes)),
+    return ReplicaCommand(
+        argv=_building(plan, task, places, _contained(plan, task, places, argv, Path(values["out"]))),
+        env=env,
         cwd=str(places.cwd or places.code),
         is_shell=task.is_shell,
-        env=shared,
-        path=tuple(str(entry) for entry in places.path),
-        python_path=tuple(str(entry) for entry in places.python_path),
-        after=task.after,
-        interrupted=task.interrupted,
-        failed=task.failed,
-        ready_timeout_s=task.ready_timeout_s,
-        grace_s=task.grace_s,
-        per_job_s=task.per_job_s,
-        time_s=task.time_s,
-        checkpoint_every_s=task.checkpoint_every_s,
-        checkpoint_pattern=task.checkpoint_pattern,
-        is_resuming=task.is_resuming,
-        stall_floor_s=task.stall_floor_s,
-        is_stall_watched=task.is_stall_watched,
-        memory_bytes=task.memory_bytes,
+        path=tuple(map(str, places.path)),
+        python_path=tuple(map(str, places.python_path)),
+        unset=(*task.site_unset, *role_unset),
+        num_heads=1 if task.launcher in _WITH_HEAD and task.shape.nodes > 1 else 0,
+        builds=built_name(task.name),
+    )
+
+
+def _job_paths(task: TaskPlan, places: RunPaths) -> JobPaths:
+    return JobPaths(
+        run_dir=str(places.run_dir),
         out=str(places.out(task.name)),
         checkpoints=str(places.checkpoints(task.name)),
-        lease=_lease(task, places),
-        secrets=task.secrets,
-        delivery="" if places.delivery is None else str(places.delivery),
-        unset=(*task.site_unset, *role_unset),
-        num_heads=1 if task.launcher in _WITH_HEAD and task.nodes > 1 else 0,
-        environment="" if places.environment is None else str(places.environment),
-        build_lock="" if places.build_lock is None else str(places.build_lock),
-        stage="" if places.stage is None else str(places.stage),
-        container=_container(plan, task, places, argv),
-        builds=built_name(task.name),
-        **_site_fields(plan.site, task, places, job),
+        leases=str(places.lease or ""),
+        delivery=str(places.delivery or ""),
+        environment=str(places.environment or ""),
+        build_lock=str(places.build_lock or ""),
+        stage=str(places.stage or ""),
     )
 
 
@@ -177,7 +190,7 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
     own = [path for path in places.python_path if path.suffix == ".pyz"]
     folders = [places.run_dir, out, *data, *(path for path in places.python_path if path not in own)]
     delivery = places.delivery
-    secrets = [use.name for use in task.secrets if use.is_file]
+    secrets = [use.name for use in task.settings.secrets if use.is_file]
     files = [delivery.with_name(f"{delivery_token(delivery)}.{name}") for name in secrets if delivery is not None]
     return container_argv(
         profile.containers,
@@ -187,16 +200,20 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
         cwd=cwd,
         folders=folders,
         files=[*own, *files],
-        variables={*task.env, *task.site_env, *own_role(task)[0], *_IN_CONTAINERS, *(use.name for use in task.secrets)},
-        uses_gpus=task.gpus > 0,
+        variables={
+            *task.env,
+            *task.site_env,
+            *own_role(task)[0],
+            *_IN_CONTAINERS,
+            *(use.name for use in task.settings.secrets),
+        },
+        uses_gpus=task.shape.gpus > 0,
         has_own_code=plan.pins.image.has_own_code,
     )
 
 
 def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> ContainerConfig:
     """Return the settings of a replica's container; without an image if no local engine runs it."""
-    if plan.site.backend != "docker":
-        return ContainerConfig()
     name = built_name(task.name)
     own = [places.out(task.name), places.checkpoints(task.name), places.run_dir / "journal"]
     own += [_out(task, places).parent] if name else []
@@ -216,41 +233,28 @@ def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
         folders=tuple(dict.fromkeys(map(str, shown))),
         writable=tuple(map(str, own)),
         cwd=str(places.cwd or places.code),
-        shared_memory_bytes=task.shared_memory_bytes,
-        cpus=task.cpus,
-        gpus=task.gpus,
     )
 
 
-def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
+def _site_settings(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> SiteSettings:
+    return SiteSettings(
+        host_address="",
+        interface=profile.net.interface,
+        inherit=(*(_SET_BY_BEAKER if is_beaker else _SET_BY_SLURM), *profile.env.forward),
+        notice_s=_notice_s(profile, task, is_beaker=is_beaker),
+        preflight=tuple(profile.health.preflight),
+        straggler=profile.health.straggler,
+        fencing=_fencing_for(profile.fs.stall),
+    )
+
+
+def _queue(task: TaskPlan, places: RunPaths, job: int, *, is_beaker: bool) -> QueueRequest:
     """Return the fields that only a job at a site has: queue, chain, rendezvous and fencing."""
-    profile = site.profile
-    if profile is None:
-        return {}
-    is_beaker = site.backend == "beaker"
     name = f"{places.run}-{task.name}-{job}"
-    queue = (
-        replace(task.queue, name=name)
-        if is_beaker
-        else replace(
-            task.queue,
-            name=f"wl-{name}",
-            build_job=places.build_job,
-            hold=bool(task.after) and task.chain.can_submit,
-        )
-    )
-    return {
-        "host_address": "",
-        "interface": profile.net.interface,
-        "inherit": (*(_SET_BY_BEAKER if is_beaker else _SET_BY_SLURM), *profile.env.forward),
-        "notice_s": _notice_s(profile, task, is_beaker=is_beaker),
-        "straggler": profile.health.straggler,
-        "preflight": tuple(profile.health.preflight),
-        "queue": queue,
-        "chain": task.chain,
-        "fencing": _fencing_for(profile.fs.stall),
-        **({"beaker": _beaker_request(task, places)} if is_beaker else {}),
-    }
+    if is_beaker:
+        return replace(task.queue, name=name)
+    is_held = bool(task.settings.after) and task.chain.can_submit
+    return replace(task.queue, name=f"wl-{name}", build_job=places.build_job, hold=is_held)
 
 
 def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
@@ -269,7 +273,7 @@ def _beaker_request(task: TaskPlan, places: RunPaths) -> BeakerRequest:
     from windlass.plan.beaker.placement import beaker_image  # lazy: most sites do not use Beaker
     from windlass.supervise.beaker.replica import SHOWN_PREFIX  # lazy: as above
 
-    secrets = {SHOWN_PREFIX + use.name: places.secrets.get(use.name, use.name) for use in task.secrets}
+    secrets = {SHOWN_PREFIX + use.name: places.secrets.get(use.name, use.name) for use in task.settings.secrets}
     return replace(task.beaker, secrets=secrets, image=beaker_image(places.image) or task.beaker.image)
 
 
@@ -367,19 +371,3 @@ def _fill(text: str, values: Mapping[str, str], task: TaskPlan, *, is_shell: boo
     except ValueError as error:
         hint = "move windlass's home or the data to a path without spaces and quotes"
         raise PreconditionError(f"task `{task.name}`: {error}", hint=hint, code="unsafe-insert") from error
-
-
-def _is_in_job(text: str) -> bool:
-    return any(isinstance(piece, Token) and piece.name in IN_JOB_TOKENS for piece in parse_tokens(text))
-
-
-def _lease(task: TaskPlan, places: RunPaths) -> Lease:
-    """Return the lease for the whole gang; a lease without GPUs hides all GPUs."""
-    if places.lease is None:
-        return Lease()
-    return Lease(
-        folder=str(places.lease),
-        gpus=task.nodes * task.gpus,
-        cpus=task.nodes * task.cpus,
-        memory_bytes=task.nodes * task.memory_bytes,
-    )

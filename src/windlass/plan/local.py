@@ -8,9 +8,10 @@ from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
 from windlass.plan.placement_result import PlacedTask, Placement
-from windlass.plan.shape import TaskShape, gpus_per_node
+from windlass.plan.shape import gpus_per_node, shape_of
 from windlass.plan.site import Site, SiteResources
 from windlass.spec import Experiment, Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["MAX_REPLICAS", "place_locally"]
 
@@ -34,15 +35,9 @@ def place_locally(
 
 
 def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagnostics: Diagnostics) -> PlacedTask:
-    shape = TaskShape(
-        nodes=task.num_nodes,
-        gpus=gpus_per_node(task, f"tasks.{name}", diagnostics),
-        cpus=float(task.cpus or 0),
-        memory_bytes=task.memory or 0,
-        is_total=task.total_gpus is not None,
-        node_cpus=int(task.cpus or 0),
-    )
-    _check_fit(shape, name, site, diagnostics)
+    gpus = gpus_per_node(task, f"tasks.{name}", diagnostics)
+    shape = shape_of(task, nodes=task.num_nodes, gpus=gpus, node_cpus=int(task.cpus or 0))
+    _check_fit(shape, name, site, diagnostics, is_total=task.total_gpus is not None)
     time_s = (
         None if built_name(name) else experiment.limit.time
     )  # a limit applies to the user's tasks, not to data builds
@@ -53,7 +48,7 @@ def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagn
     )
 
 
-def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics) -> None:
+def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics, *, is_total: bool) -> None:
     """Refuse a gang that does not fit on the machine, suggesting a shape that fits."""
     machine = site.machine
     if machine is None:
@@ -77,7 +72,7 @@ def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics
             excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
     if excess:
         message = f"task `{task}` does not fit: " + "; ".join(text for _, text in excess)
-        hint = f"a shape that fits: --on {site.name} {_proposal(shape, task, machine)}"
+        hint = f"a shape that fits: --on {site.name} {_proposal(shape, task, machine, is_total=is_total)}"
         diagnostics.add(f"tasks.{task}.{excess[0][0][1]}", message, "does-not-fit", hint)
 
 
@@ -85,12 +80,12 @@ def _size(num_bytes: float) -> str:
     return format_size(int(num_bytes)) if num_bytes % 2**20 == 0 else f"{num_bytes / 2**30:.1f}GiB"
 
 
-def _proposal(shape: TaskShape, task: str, machine: SiteResources) -> str:
+def _proposal(shape: TaskShape, task: str, machine: SiteResources, *, is_total: bool) -> str:
     nodes, gpus = shape.nodes, min(shape.gpus, machine.num_gpus)
     while nodes > 1 and not _holds(machine, nodes, gpus, shape):
         nodes -= 1
     parts = [f"nodes={nodes}"] if nodes != shape.nodes else []
-    if shape.is_total and nodes * gpus != shape.nodes * shape.gpus:
+    if is_total and nodes * gpus != shape.nodes * shape.gpus:
         parts = [f"total_gpus={nodes * gpus}" if gpus else "~total_gpus", *parts]
     elif gpus != shape.gpus:
         parts.append(f"gpus={gpus}")

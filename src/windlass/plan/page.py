@@ -12,6 +12,7 @@ from windlass.plan.tokens.tokens import parse_tokens
 
 if TYPE_CHECKING:
     from windlass.plan.plan import Plan, TaskPlan
+    from windlass.supervise.job import TaskSettings, TaskShape
 
 __all__ = ["plan_page"]
 
@@ -89,8 +90,9 @@ def _code(plan: Plan) -> list[str]:
 
 
 def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
-    yield f"task {task.name}" + (f"   after {', '.join(task.after)}" if task.after else "")
-    yield f"  replicas     {_resources(task)}"
+    settings = task.settings
+    yield f"task {task.name}" + (f"   after {', '.join(settings.after)}" if settings.after else "")
+    yield f"  replicas     {_resources(task.shape)}"
     if task.launcher != "none":
         yield f"  launcher     {task.launcher}, {count(task.procs_per_node, 'process', 'processes')} per replica"
     if task.chain.scheduler:
@@ -108,18 +110,20 @@ def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
         ]
         for index, text in enumerate(texts):
             yield f"  {role if index == 0 else '':<11}  {text}"
-    if task.secrets:
-        yield "  secrets      " + ", ".join(f"{use.name} (file)" if use.is_file else use.name for use in task.secrets)
-    yield f"  checkpoints  {_checkpoints(task)}"
-    yield f"  limits       {_limits(task)}"
-    yield f"  retries      {task.interrupted} after interruptions, {task.failed} after failures"
+    if settings.secrets:
+        yield "  secrets      " + ", ".join(
+            f"{use.name} (file)" if use.is_file else use.name for use in settings.secrets
+        )
+    yield f"  checkpoints  {_checkpoints(settings)}"
+    yield f"  limits       {_limits(settings)}"
+    yield f"  retries      {settings.interrupted} after interruptions, {settings.failed} after failures"
 
 
-def _resources(task: TaskPlan) -> str:
-    parts = [count(task.gpus, "GPU") + (f" ({task.gpu_type})" if task.gpu_type else "")]
-    parts += [f"{task.cpus:g} {'CPU' if task.cpus == 1 else 'CPUs'}"] if task.cpus else []
-    parts += [format_size(task.memory_bytes)] if task.memory_bytes else []
-    return f"{task.nodes} x {', '.join(parts)}"
+def _resources(shape: TaskShape) -> str:
+    parts = [count(shape.gpus, "GPU") + (f" ({shape.gpu_type})" if shape.gpu_type else "")]
+    parts += [f"{shape.cpus:g} {'CPU' if shape.cpus == 1 else 'CPUs'}"] if shape.cpus else []
+    parts += [format_size(shape.memory_bytes)] if shape.memory_bytes else []
+    return f"{shape.nodes} x {', '.join(parts)}"
 
 
 def _queue(task: TaskPlan) -> str:
@@ -210,7 +214,7 @@ def _hidden(env: Mapping[str, str]) -> Iterator[str]:
             yield f"{prefix}* ({count(hidden, 'variable')})"
 
 
-def _checkpoints(task: TaskPlan) -> str:
+def _checkpoints(task: TaskSettings) -> str:
     every = f"every {format_duration(task.checkpoint_every_s)}" if task.checkpoint_every_s else "when the code saves"
     pattern = f", matching {task.checkpoint_pattern}" if task.checkpoint_pattern else ""
     return (
@@ -218,7 +222,7 @@ def _checkpoints(task: TaskPlan) -> str:
     )
 
 
-def _limits(task: TaskPlan) -> str:
+def _limits(task: TaskSettings) -> str:
     parts = [f"{format_duration(task.time_s)} for each task"] if task.time_s is not None else []
     parts += [f"{format_duration(task.per_job_s)} per job"] if task.per_job_s is not None else []
     parts += [f"ready within {format_duration(task.ready_timeout_s)}", f"{format_duration(task.grace_s)} to stop"]

@@ -7,9 +7,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.shape import TaskShape
 from windlass.spec import Experiment
-from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest
+from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest, TaskShape
 
 if TYPE_CHECKING:
     from windlass.plan.slurm.queue_target import QueueTarget

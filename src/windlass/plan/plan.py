@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from windlass.config.annotations import JsonValue
+from windlass.core.codec import decode, encode
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.names import nearest
-from windlass.plan.codec import decode, encode
 from windlass.plan.pins import Pins, built_name
 from windlass.plan.site import Site
-from windlass.supervise.job import BeakerRequest, ChainConfig, JobSecret, QueueRequest
+from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest, TaskSettings, TaskShape
 
 __all__ = ["PLAN_SCHEMA", "Plan", "TaskPlan"]
 
-PLAN_SCHEMA = "windlass.plan/2"
+PLAN_SCHEMA = "windlass.plan/3"
 _HASH_SCHEMA = 1
-_OF_THE_PLACE = (
+_NOT_THE_WORK = (
     *("site_env", "site_unset", "driver_env", "driver_unset", "worker_env", "worker_unset"),
-    *("queue", "chain", "bundles", "node_cpus", "shared_memory_bytes", "beaker"),
+    *("queue", "chain", "bundles", "node_cpus", "shared_memory_bytes", "beaker", "shape", "settings"),
 )
-"""Fields of a task that depend on its site and do not define the work."""
+"""Fields of a task that depend on its site, and those whose own fields are hashed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,6 @@ class TaskPlan:
 
     Attributes:
         is_shell: argv is `/bin/sh -c` around the user's line.
-        gpus, cpus, memory_bytes, shared_memory_bytes: per replica; 0 if not requested.
         site_env, driver_env, worker_env: the site's variables for all processes, for those that run the user's
             command and for those that serve it. `env` takes precedence. Besides late tokens they may contain
             `${env.path}`, `${user}`, `${fs.shared}` and `${fs.node_local}`.
@@ -44,9 +43,7 @@ class TaskPlan:
         queue: scheduler request of one link; `name` is empty, and `state` may contain `${user}`.
         chain: settings of the chain of links; `submit` and `mark` are empty.
         bundles: lines that describe the task's bundles.
-        node_cpus: CPUs of a node that the task's scheduler (Ray) may use; 0 if unknown.
         beaker: request to Beaker; empty at other sites.
-        per_job_s, time_s: walltime of one attempt, and total running time of the task; None for no limit.
     """
 
     name: str
@@ -54,26 +51,9 @@ class TaskPlan:
     is_shell: bool
     env: Mapping[str, str] = field(default_factory=dict)
     launcher: str = "none"
-    nodes: int = 1
     procs_per_node: int = 1
-    gpus: int = 0
-    gpu_type: str = ""
-    cpus: float = 0.0
-    memory_bytes: int = 0
-    shared_memory_bytes: int = 0
-    after: tuple[str, ...] = ()
-    secrets: tuple[JobSecret, ...] = ()
-    interrupted: int = 50
-    failed: int = 0
-    ready_timeout_s: float = 600.0
-    grace_s: float = 30.0
-    per_job_s: float | None = None
-    time_s: float | None = None
-    checkpoint_every_s: float | None = None
-    checkpoint_pattern: str = ""
-    is_resuming: bool = True
-    stall_floor_s: float = 60.0
-    is_stall_watched: bool = True
+    shape: TaskShape = TaskShape()
+    settings: TaskSettings = TaskSettings()
     compat: tuple[str, ...] = ()
     site_env: Mapping[str, str] = field(default_factory=dict)
     site_unset: tuple[str, ...] = ()
@@ -84,7 +64,6 @@ class TaskPlan:
     queue: QueueRequest = QueueRequest()
     chain: ChainConfig = ChainConfig()
     bundles: tuple[str, ...] = ()
-    node_cpus: int = 0
     beaker: BeakerRequest = BeakerRequest()
 
 
@@ -142,7 +121,7 @@ class Plan:
         written = env.get("secrets", ()) if isinstance(env, Mapping) else ()
         uses = written if isinstance(written, list | tuple) else [written]
         named = {str(use["name"]): str(use["from"]) for use in uses if isinstance(use, Mapping) and use.get("from")}
-        return {use.name: named.get(use.name, use.name) for task in self.tasks for use in task.secrets}
+        return {use.name: named.get(use.name, use.name) for task in self.tasks for use in task.settings.secrets}
 
     def task(self, name: str) -> TaskPlan:
         """Return the task with this name. Raises NotFoundError."""
@@ -181,7 +160,13 @@ class Plan:
 
 
 def _work(task: TaskPlan) -> dict[str, object]:
-    data = encode(task)
+    """Return the fields that define the work, in one object however the plan groups them."""
+    data, shape, settings = _fields(task), _fields(task.shape), _fields(task.settings)
+    settings["after"] = [name for name in task.settings.after if not built_name(name)]  # the pins have builds' keys
+    return {key: value for key, value in {**data, **shape, **settings}.items() if key not in _NOT_THE_WORK}
+
+
+def _fields(value: TaskPlan | TaskShape | TaskSettings) -> dict[str, object]:
+    data = encode(value)
     assert isinstance(data, dict)  # `encode` returns a dict for a dataclass
-    data["after"] = [name for name in task.after if not built_name(name)]  # the pins contain the keys of builds
-    return {key: value for key, value in data.items() if key not in _OF_THE_PLACE}
+    return data

@@ -16,7 +16,6 @@ from windlass.plan.pins import Pins, built_name
 from windlass.plan.placement import place_tasks
 from windlass.plan.placement_result import PlacedTask, Placement
 from windlass.plan.plan import Plan, TaskPlan
-from windlass.plan.shape import TaskShape
 from windlass.plan.site import Site
 from windlass.plan.tokens.parameters import check_parameters
 from windlass.plan.tokens.resolve import Scope, resolve_text
@@ -29,7 +28,7 @@ from windlass.plan.tokens.variables import (
     windlass_variables,
 )
 from windlass.spec import Command, Experiment, Task
-from windlass.supervise.job import JobSecret
+from windlass.supervise.job import JobSecret, TaskSettings, TaskShape
 
 __all__ = ["make_plan"]
 
@@ -207,20 +206,25 @@ def _with_site_variables(
 def _task_plan(
     name: str, task: Task, experiment: Experiment, placed: PlacedTask, started: Launch, env: Mapping[str, str]
 ) -> TaskPlan:
-    shape = placed.shape
     return TaskPlan(
         name=name,
         argv=started.argv,
         is_shell=started.is_shell,
         env=env,
         launcher=task.cluster,
-        nodes=shape.nodes,
         procs_per_node=started.procs_per_node,
-        gpus=shape.gpus,
-        gpu_type=task.gpus.type if task.gpus is not None else "",
-        cpus=shape.cpus,
-        memory_bytes=shape.memory_bytes,
-        shared_memory_bytes=task.shared_memory or 0,
+        shape=placed.shape,
+        settings=_settings(name, task, experiment, placed.time_s),
+        compat=tuple(task.compat),
+        queue=placed.queue,
+        chain=placed.chain,
+        bundles=placed.bundles,
+        beaker=placed.beaker,
+    )
+
+
+def _settings(name: str, task: Task, experiment: Experiment, time_s: float | None) -> TaskSettings:
+    return TaskSettings(
         after=tuple(task.after),
         secrets=tuple(JobSecret(secret.name, secret.as_ == "file") for secret in experiment.env.secrets),
         interrupted=experiment.retry.interrupted,
@@ -228,18 +232,12 @@ def _task_plan(
         ready_timeout_s=float(task.ready_timeout),
         grace_s=float(task.grace),
         per_job_s=None if built_name(name) else _seconds(experiment.limit.per_job),
-        time_s=placed.time_s,
+        time_s=time_s,
         checkpoint_every_s=_seconds(task.checkpoints.every),
         checkpoint_pattern=task.checkpoints.pattern,
         is_resuming=task.checkpoints.resume == "latest",
         stall_floor_s=float(task.stall.floor),
         is_stall_watched=task.stall.enabled,
-        compat=tuple(task.compat),
-        queue=placed.queue,
-        chain=placed.chain,
-        bundles=placed.bundles,
-        node_cpus=shape.node_cpus,
-        beaker=placed.beaker,
     )
 
 

@@ -6,33 +6,15 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
-from windlass.core.dataclass import dataclass
 from windlass.core.units import format_size
 from windlass.plan.diagnostics import Diagnostics
 from windlass.spec import Experiment, Gpus, Task
+from windlass.supervise.job import TaskShape
 
 if TYPE_CHECKING:
     from windlass.plan.slurm.queue_target import QueueTarget
 
-__all__ = ["TaskShape", "best_shape", "gpus_per_node", "reshape_overrides", "reshaped", "shape_at"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskShape:
-    """Number of nodes for a task, and the resources on each.
-
-    Attributes:
-        gpus, cpus, memory_bytes: requested per node; 0 if not requested.
-        is_total: whether the user wrote `total_gpus`.
-        node_cpus: CPUs of a node that the task may use; 0 if unknown.
-    """
-
-    nodes: int
-    gpus: int
-    cpus: float
-    memory_bytes: int
-    is_total: bool = False
-    node_cpus: int = 0
+__all__ = ["best_shape", "gpus_per_node", "reshape_overrides", "reshaped", "shape_at", "shape_of"]
 
 
 def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
@@ -61,6 +43,19 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
     return (num_gpus // each, each) if 2 * each > per_node else None
 
 
+def shape_of(task: Task, *, nodes: int, gpus: int, node_cpus: int) -> TaskShape:
+    """Return the shape with these nodes and GPUs per node; the task states the other resources per node."""
+    return TaskShape(
+        nodes=nodes,
+        gpus=gpus,
+        gpu_type=task.gpus.type if task.gpus is not None else "",
+        cpus=float(task.cpus or 0),
+        memory_bytes=task.memory or 0,
+        shared_memory_bytes=task.shared_memory or 0,
+        node_cpus=node_cpus,
+    )
+
+
 def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> TaskShape:
     """Return a task's shape in a partition; `total_gpus` without `nodes` gives whole nodes."""
     path, per_node = f"tasks.{name}", target.there.gpus
@@ -78,14 +73,7 @@ def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostic
         if best is None:
             _refuse_uneven(path, task.total_gpus, per_node, target, diagnostics)
         nodes, gpus = best or (nodes, 0)
-    return TaskShape(
-        nodes=nodes,
-        gpus=gpus,
-        cpus=float(task.cpus or 0),
-        memory_bytes=task.memory or 0,
-        is_total=task.total_gpus is not None,
-        node_cpus=target.cpus_per_node(task),
-    )
+    return shape_of(task, nodes=nodes, gpus=gpus, node_cpus=target.cpus_per_node(task))
 
 
 def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, diagnostics: Diagnostics) -> None:

@@ -64,8 +64,8 @@ def pattern_of(run: RunFolder, task: str) -> str:
     """Return the pattern in the plan for a task's checkpoint files; if empty, only checkpoints with a manifest count."""
     tasks = run.plan().get("tasks")
     for each in tasks if isinstance(tasks, list) else ():
-        if isinstance(each, dict) and each.get("name") == task:
-            return str(each.get("checkpoint_pattern", ""))
+        if isinstance(each, dict) and each.get("name") == task and isinstance(each.get("settings"), dict):
+            return str(each["settings"].get("checkpoint_pattern", ""))
     return ""
 
 

@@ -136,17 +136,13 @@ def _site(plan: Mapping[str, object]) -> str:
 
 def _shape(plan: Mapping[str, object]) -> str:
     tasks = plan.get("tasks")
-    asked = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
-    sizes = [
-        (_number(task.get("gpus")) * _number(task.get("nodes")), _number(task.get("nodes")), task) for task in asked
-    ]
+    planned = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+    shapes = [task.get("shape") for task in planned]
+    sizes = [(_number(each.get("nodes")), _number(each.get("gpus"))) for each in shapes if isinstance(each, Mapping)]
     if not sizes:
         return ""
-    _, nodes, largest = max(sizes, key=lambda each: each[:2])
-    gpus = _number(largest.get("gpus"))
-    if not gpus:
-        return f"{nodes} cpu"
-    return f"{nodes}x{gpus} gpu"
+    nodes, gpus = max(sizes, key=lambda size: (size[0] * size[1], size[0]))
+    return f"{nodes}x{gpus} gpu" if gpus else f"{nodes} cpu"
 
 
 def _number(value: object) -> int:

@@ -1,15 +1,19 @@
-"""job.json: the complete input of a job, written by the client and read by every supervisor."""
+"""job.json: the complete input of a job, written by the client and read by every supervisor.
+
+`TaskShape`, `TaskSettings` and the requests to schedulers are parts of the plan too; the rest is known once a run exists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from windlass.core.codec import decode, encode
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.core.json_text import read_json
+from windlass.core.json_text import read_object
 
 __all__ = [
     "SCHEMA",
@@ -18,25 +22,35 @@ __all__ = [
     "ContainerConfig",
     "Fencing",
     "JobDocument",
+    "JobPaths",
     "JobSecret",
     "Lease",
     "QueueRequest",
     "ReplicaCommand",
+    "SiteSettings",
+    "TaskSettings",
+    "TaskShape",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
-class ReplicaCommand:
-    """Command of one replica.
+class TaskShape:
+    """Number of nodes of a task, and the resources per node; fields that are not requested are 0 or empty.
 
-    `argv` and the values of `env` may contain `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`. Only
-    these are replaced in the job, before a shell sees the line.
+    Attributes:
+        shared_memory_bytes: size of /dev/shm in a container.
+        node_cpus: CPUs of a node that the task may use; 0 if unknown.
     """
 
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    gpus: int = 0
+    gpu_type: str = ""
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    shared_memory_bytes: int = 0
+    node_cpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,87 +62,30 @@ class JobSecret:
 
 
 @dataclass(frozen=True)
-class Lease:
-    """Resources that a task needs on a machine shared by several runs; nothing is leased if the folder is empty."""
-
-    folder: str = ""
-    gpus: int = 0
-    cpus: float = 0.0
-    memory_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Fencing:
-    """Fencing of attempts on several machines: the heartbeat's interval, and time limits without one, in seconds.
+class TaskSettings:
+    """Settings of a task that hold for all its jobs.
 
     Attributes:
-        renew_s: interval of heartbeats; 0 if there are none, since all processes are on one machine.
-        stop_s: after this long without a heartbeat the ranks are stopped; the next heartbeat resumes them.
-        kill_s: after this long without a heartbeat the ranks are killed.
-        quiet_s: a successor starts after it has seen no change for this long.
+        after: tasks that must have succeeded before this one starts.
+        interrupted, failed: number of retries after interruptions and after failures.
+        per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None
+            for no limit.
+        time_s: total running time of all attempts of the task, without the time between them; None for no limit.
     """
 
-    renew_s: float = 0.0
-    stop_s: float = 120.0
-    kill_s: float = 600.0
-    quiet_s: float = 150.0
-
-
-@dataclass(frozen=True)
-class ChainConfig:
-    """Chain of jobs that run a task; the chain continues without a client.
-
-    A scheduler's job is a chain of links: the client submits link 1, and each link queues the next ones.
-
-    Attributes:
-        scheduler: `slurm`, or empty: the job is one process tree, and nothing is queued.
-        mode: `successor` (queued links), `requeue` (the scheduler restarts the same job), `none`.
-        submit: command that queues a link; `${link}` in it is the link's number.
-        mark: mark of this job in a scheduler's listing, `<mark>.<link>`; not secret.
-        bin: folder of the scheduler's programs, if they are not on the PATH.
-        num_links: maximum number of links over all jobs of the task since its budgets were reset; 0 for no limit.
-        can_submit: whether a compute node may queue links; otherwise the client queued all of them.
-    """
-
-    scheduler: str = ""
-    mode: str = "none"
-    submit: tuple[str, ...] = ()
-    mark: str = ""
-    bin: str = ""
-    num_links: int = 0
-    can_submit: bool = True
-    exclude_after: int = 2
-
-
-@dataclass(frozen=True)
-class ContainerConfig:
-    """Container for each replica; without an image, user code runs on the machine itself.
-
-    Attributes:
-        engine: `docker` or `podman`.
-        variables: variables at the launch that select the engine (`DOCKER_HOST` and others).
-        image: image to start, by digest or by the engine's id.
-        name: name of the image for messages.
-        network: `host`, or `private`: a network of the job, in which replicas find each other by name.
-        folders: folders mounted read-only at the same path.
-        writable: folders mounted writable at the same path; created if missing.
-        cwd: working folder of the command inside; empty means the image's default.
-        shared_memory_bytes: size of /dev/shm; 0 means half of the machine's memory, or the task's memory.
-        cpus: CPUs of a replica; 0 if there is no limit.
-        gpus: number of GPUs of a replica; the lease has their ids.
-    """
-
-    engine: str = "docker"
-    variables: Mapping[str, str] = field(default_factory=dict)
-    image: str = ""
-    name: str = ""
-    network: str = "host"
-    folders: tuple[str, ...] = ()
-    writable: tuple[str, ...] = ()
-    cwd: str = ""
-    shared_memory_bytes: int = 0
-    cpus: float = 0.0
-    gpus: int = 0
+    after: tuple[str, ...] = ()
+    secrets: tuple[JobSecret, ...] = ()
+    interrupted: int = 50
+    failed: int = 0
+    ready_timeout_s: float = 600.0
+    grace_s: float = 30.0
+    per_job_s: float | None = None
+    time_s: float | None = None
+    checkpoint_every_s: float | None = None
+    checkpoint_pattern: str = ""
+    is_resuming: bool = True
+    stall_floor_s: float = 60.0
+    is_stall_watched: bool = True
 
 
 @dataclass(frozen=True)
@@ -162,7 +119,6 @@ class QueueRequest:
     time_s: float = 0.0
     num_links: int = 1
     num_queued: int = 1
-    nodes: int = 1
     gpus_per_node: int = 0
     gpu_option: str = "gres"
     gres_type: str = ""
@@ -179,6 +135,32 @@ class QueueRequest:
     options: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     python: str = "python3"
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """Chain of jobs that run a task; the chain continues without a client.
+
+    A scheduler's job is a chain of links: the client submits link 1, and each link queues the next ones.
+
+    Attributes:
+        scheduler: `slurm`, or empty: the job is one process tree, and nothing is queued.
+        mode: `successor` (queued links), `requeue` (the scheduler restarts the same job), `none`.
+        submit: command that queues a link; `${link}` in it is the link's number.
+        mark: mark of this job in a scheduler's listing, `<mark>.<link>`; not secret.
+        bin: folder of the scheduler's programs, if they are not on the PATH.
+        num_links: maximum number of links over all jobs of the task since its budgets were reset; 0 for no limit.
+        can_submit: whether a compute node may queue links; otherwise the client queued all of them.
+    """
+
+    scheduler: str = ""
+    mode: str = "none"
+    submit: tuple[str, ...] = ()
+    mark: str = ""
+    bin: str = ""
+    num_links: int = 0
+    can_submit: bool = True
+    exclude_after: int = 2
 
 
 @dataclass(frozen=True)
@@ -209,136 +191,194 @@ class BeakerRequest:
     secrets: Mapping[str, str] = field(default_factory=dict)
     bundle: str = ""
     results: str = "/results"
-    gpus: int = 0
-    cpus: float = 0.0
-    memory_bytes: int = 0
-    shared_memory_bytes: int = 0
     experiment: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
+class ReplicaCommand:
+    """Command of each replica, with its folder and variables.
+
+    `argv` and the values of `env` may contain `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`. Only
+    these are replaced in the job, before a shell sees the line.
+
+    Attributes:
+        is_shell: whether argv is windlass's shell around the user's line, so that signals go to its children.
+        path, python_path: folders prepended to the inherited PATH and PYTHONPATH.
+        unset: variables of the job that user code does not inherit.
+        num_heads: the first `num_heads` replicas run the task, the rest serve them and end with them; if 0, all run it.
+        builds: name of the data that the command prepares; empty for a user's task.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "/"
+    is_shell: bool = False
+    path: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    num_heads: int = 0
+    builds: str = ""
+
+
+@dataclass(frozen=True)
+class JobPaths:
+    """Absolute paths of a job on its machines; empty if there is none.
+
+    Attributes:
+        run_dir: folder of the run.
+        out, checkpoints: folders of the task, shared by all attempts.
+        leases: folder with the table of leases.
+        delivery: file with the secret values, outside the run's folder.
+        environment: file that exists once the task's environment is built.
+        build_lock: file that is locked while that environment is built.
+        stage: folder on each node's own disk for a copy of the environment, made before anything starts.
+    """
+
+    run_dir: str
+    out: str = ""
+    checkpoints: str = ""
+    leases: str = ""
+    delivery: str = ""
+    environment: str = ""
+    build_lock: str = ""
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class Fencing:
+    """Fencing of attempts on several machines: the heartbeat's interval, and time limits without one, in seconds.
+
+    Attributes:
+        renew_s: interval of heartbeats; 0 if there are none, since all processes are on one machine.
+        stop_s: after this long without a heartbeat the ranks are stopped; the next heartbeat resumes them.
+        kill_s: after this long without a heartbeat the ranks are killed.
+        quiet_s: a successor starts after it has seen no change for this long.
+    """
+
+    renew_s: float = 0.0
+    stop_s: float = 120.0
+    kill_s: float = 600.0
+    quiet_s: float = 150.0
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """Settings of the site for its jobs.
+
+    Attributes:
+        host_address: address on which replicas listen; if empty, each uses the address of its machine.
+        interface: network interface of that address, or the beginning of its name; if empty, the host name's address is used.
+        inherit: additional variables that user code inherits from the job, `NAME` or `PREFIX*`.
+        notice_s: time between the scheduler's notice and its kill.
+        preflight: checks of each node before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
+        straggler: ratio to the step time of the other replicas from which a replica is reported.
+    """
+
+    host_address: str = "127.0.0.1"
+    interface: str = ""
+    inherit: tuple[str, ...] = ()
+    notice_s: float = 30.0
+    preflight: tuple[str, ...] = ()
+    straggler: float = 2.0
+    fencing: Fencing = Fencing()
+
+
+@dataclass(frozen=True)
+class ContainerConfig:
+    """Container for each replica; without an image, user code runs on the machine itself.
+
+    Attributes:
+        engine: `docker` or `podman`.
+        variables: variables at the launch that select the engine (`DOCKER_HOST` and others).
+        image: image to start, by digest or by the engine's id.
+        name: name of the image for messages.
+        network: `host`, or `private`: a network of the job, in which replicas find each other by name.
+        folders: folders mounted read-only at the same path.
+        writable: folders mounted writable at the same path; created if missing.
+        cwd: working folder of the command inside; empty means the image's default.
+    """
+
+    engine: str = "docker"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    name: str = ""
+    network: str = "host"
+    folders: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    cwd: str = ""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Resources that a task needs on a machine shared by several runs; nothing is leased if the folder is empty."""
+
+    folder: str = ""
+    gpus: int = 0
+    cpus: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class JobDocument:
-    """Complete input of a supervisor; paths are absolute, and no value is secret.
+    """Complete input of a supervisor; no value is secret.
 
     Attributes:
         job: number of this submission of the task; an older one exits before user code runs.
         token: token in the environment of every process of this run on this machine (`WINDLASS_TOKEN`).
-        is_shell: whether argv is windlass's shell around the user's line, so that signals go to its children.
-        env: variables for the user's processes; `path` and `python_path` are prepended to the inherited ones.
-        after: tasks that must have succeeded before this one starts.
-        per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None
-            for no limit.
-        time_s: total running time of all attempts of the task, without the time between them; None for no limit.
-        memory_bytes: limit per replica, enforced by the supervisor; 0 if there is none.
-        delivery: file with the secret values, outside the run's folder; empty if there are none.
-        host_address: address on which replicas listen; if empty, each uses the address of its machine.
-        interface: network interface of that address, or the beginning of its name; if empty, the host name's address is used.
-        inherit: additional variables that user code inherits from the job, `NAME` or `PREFIX*`.
-        unset: variables of the job that user code does not inherit.
-        num_heads: the first `num_heads` replicas run the task, the rest serve them and end with them; if 0, all run it.
-        notice_s: time between the scheduler's notice and its kill.
         queue: request for each link; its name is empty without a scheduler.
-        preflight: checks of each node before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
-        straggler: ratio to the step time of the other replicas from which a replica is reported.
-        environment: file that exists once the task's environment is built; empty if there is nothing to wait for.
-        build_lock: file that is locked while that environment is built.
-        stage: folder on each node's own disk for a copy of the environment, made before anything starts.
         container: container of the user's processes; without an image they run on the machine itself.
         beaker: request to Beaker, which runs the job's containers itself.
-        builds: name of the data that the task prepares; empty for a user's task.
     """
 
     run: str
     task: str
     job: int
     token: str
-    run_dir: str
-    replicas: tuple[ReplicaCommand, ...]
-    cwd: str
-    is_shell: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
-    path: tuple[str, ...] = ()
-    python_path: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    interrupted: int = 50
-    failed: int = 0
-    ready_timeout_s: float = 600.0
-    grace_s: float = 30.0
-    per_job_s: float | None = None
-    time_s: float | None = None
-    checkpoint_every_s: float | None = None
-    checkpoint_pattern: str = ""
-    is_resuming: bool = True
-    stall_floor_s: float = 60.0
-    is_stall_watched: bool = True
-    memory_bytes: int = 0
-    out: str = ""
-    checkpoints: str = ""
-    lease: Lease = field(default_factory=Lease)
-    secrets: tuple[JobSecret, ...] = ()
-    delivery: str = ""
-    host_address: str = "127.0.0.1"
-    interface: str = ""
-    inherit: tuple[str, ...] = ()
-    unset: tuple[str, ...] = ()
-    num_heads: int = 0
-    notice_s: float = 30.0
-    chain: ChainConfig = field(default_factory=ChainConfig)
-    queue: QueueRequest = field(default_factory=QueueRequest)
-    fencing: Fencing = field(default_factory=Fencing)
-    straggler: float = 2.0
-    preflight: tuple[str, ...] = ()
-    environment: str = ""
-    build_lock: str = ""
-    stage: str = ""
-    container: ContainerConfig = field(default_factory=ContainerConfig)
-    builds: str = ""
-    beaker: BeakerRequest = field(default_factory=BeakerRequest)
-    schema: int = SCHEMA
+    command: ReplicaCommand
+    paths: JobPaths
+    shape: TaskShape = TaskShape()
+    settings: TaskSettings = TaskSettings()
+    site: SiteSettings = SiteSettings()
+    chain: ChainConfig = ChainConfig()
+    queue: QueueRequest = QueueRequest()
+    container: ContainerConfig = ContainerConfig()
+    beaker: BeakerRequest = BeakerRequest()
 
     @property
     def num_replicas(self) -> int:
-        """Return the number of replicas."""
-        return len(self.replicas)
+        """Return the number of replicas, one per node."""
+        return self.shape.nodes
 
     @property
     def is_on_one_machine(self) -> bool:
         """Return whether windlass starts all replicas as processes on one machine."""
-        return self.host_address == "127.0.0.1"
+        return self.site.host_address == "127.0.0.1"
+
+    @property
+    def lease(self) -> Lease:
+        """Return the lease of all replicas together; one without GPUs hides all GPUs."""
+        if not self.paths.leases:
+            return Lease()
+        each, nodes = self.shape, self.shape.nodes
+        return Lease(self.paths.leases, nodes * each.gpus, nodes * each.cpus, nodes * each.memory_bytes)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+        """Return the JSON form, with its schema."""
+        data = encode(self)
+        assert isinstance(data, dict)  # `encode` returns a dict for a dataclass
+        return {"schema": SCHEMA, **data}
 
     @classmethod
     def read(cls, path: Path) -> JobDocument:
         """Read job.json; raises PreconditionError if it is damaged or of another version."""
         try:
-            data = read_json(path)
-            if data["schema"] != SCHEMA:
-                raise PreconditionError(
-                    f"{path} has schema {data['schema']}, but this supervisor reads {SCHEMA}", code="plan-broken"
-                )
-            data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
-            data["secrets"] = tuple(JobSecret(**use) for use in data["secrets"])
-            data["lease"] = Lease(**data["lease"])
-            data["fencing"] = Fencing(**data["fencing"])
-            data["chain"] = ChainConfig(**{**data["chain"], "submit": tuple(data["chain"]["submit"])})
-            lists = ("exclude", "nodelist", "options", "setup")
-            data["queue"] = QueueRequest(**{**data["queue"], **{key: tuple(data["queue"][key]) for key in lists}})
-            container = {
-                "folders": (),
-                "writable": (),
-                **data.get("container", {}),
-            }  # jobs of earlier versions have none
-            shown = {key: tuple(container[key]) for key in ("folders", "writable")}
-            data["container"] = ContainerConfig(**{**container, **shown})
-            beaker = dict(data.get("beaker", {}))  # as above
-            lists = ("groups", "clusters", "hostnames", "datasets")
-            data["beaker"] = BeakerRequest(**{**beaker, **{key: tuple(beaker.get(key, ())) for key in lists}})
-            for key in ("path", "python_path", "after", "inherit", "preflight", "unset"):
-                data[key] = tuple(data[key])
-            return cls(**data)
-        except (ValueError, KeyError, TypeError) as error:
+            data = read_object(path)
+            schema = data.pop("schema", None)
+            if schema == SCHEMA:
+                return decode(cls, data)
+        except (ValueError, TypeError) as error:
             raise PreconditionError(f"{path} is not a valid job description: {error}", code="plan-broken") from error
+        message = f"{path} was made by another version of windlass: its format is `{schema}`, not `{SCHEMA}`"
+        hint = "use the version that made it, or launch the experiment again: windlass launch FILE"
+        raise PreconditionError(message, hint=hint, code="other-version")

@@ -138,10 +138,10 @@ def _fencing_config(folder: Path, rank: int, incarnation: str) -> FencingConfig 
     """Return the settings of the fencing agent; None without fencing, or if job.json is unreadable."""
     with contextlib.suppress(OSError, PreconditionError):
         job = JobDocument.read(folder / "job.json")
-        if job.fencing.renew_s:
+        if job.site.fencing.renew_s:
             from windlass.supervise.fencing.agent import FencingConfig  # lazy: as the guard does
 
-            return FencingConfig(folder, rank, job.token, incarnation, job.fencing)
+            return FencingConfig(folder, rank, job.token, incarnation, job.site.fencing)
     return None
 
 
@@ -193,7 +193,7 @@ def _beaker(folder: Path) -> int:
 
 def _is_staged(folder: Path) -> bool:
     with contextlib.suppress(OSError, PreconditionError):
-        return bool(JobDocument.read(folder / "job.json").stage)
+        return bool(JobDocument.read(folder / "job.json").paths.stage)
     return False
 
 

@@ -25,7 +25,7 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, State, fold
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand, TaskSettings, TaskShape
 from windlass.supervise.replica.environment import TOKEN_NAME
 
 __all__ = ["BackendConformance", "JobBench"]
@@ -51,20 +51,20 @@ class JobBench:
         self, line: str, *, num_replicas: int = 1, job: int = 1, grace_s: float = 2.0, failed: int = 0
     ) -> JobDocument:
         """Create a job whose replicas run a shell line, and record its intent in the journal."""
-        command = ReplicaCommand(("/bin/sh", "-c", line), {"RANK": "${rank}", "ATTEMPT": "${attempt}"})
         document = JobDocument(
             run=self.folder.name,
             task="main",
             job=job,
             token=new_token(),
-            run_dir=str(self.folder),
-            replicas=(command,) * num_replicas,
-            cwd=str(self.folder),
-            is_shell=True,
-            grace_s=grace_s,
-            failed=failed,
-            out=str(self.folder / "out"),
-            checkpoints=str(self.folder / "checkpoints"),
+            command=ReplicaCommand(
+                ("/bin/sh", "-c", line),
+                {"RANK": "${rank}", "ATTEMPT": "${attempt}"},
+                cwd=str(self.folder),
+                is_shell=True,
+            ),
+            paths=JobPaths(str(self.folder), str(self.folder / "out"), str(self.folder / "checkpoints")),
+            shape=TaskShape(nodes=num_replicas),
+            settings=TaskSettings(grace_s=grace_s, failed=failed),
         )
         document = self._dress(document)
         tasks = {"main": {"after": [], "replicas": num_replicas, "interrupted": 50, "failed": failed}}

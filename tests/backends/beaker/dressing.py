@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.sites.beaker import BeakerMount, BeakerPlace
 from windlass.sites.profile import Profile
-from windlass.supervise.job import BeakerRequest, ChainConfig, Fencing, JobDocument
+from windlass.supervise.job import BeakerRequest, ChainConfig, Fencing, JobDocument, SiteSettings
 from windlass.testing.beaker import FakeBeaker
 
 __all__ = ["dressed", "fake_profile"]
@@ -40,9 +40,11 @@ def dressed(document: JobDocument, folder: Path, bucket: str = "main", **changes
         document,
         beaker=BeakerRequest(**facts),
         chain=ChainConfig(scheduler="beaker", mode="requeue", num_links=20),
-        fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0),
-        host_address="",
-        interface="lo",
-        notice_s=5.0,
-        inherit=("BEAKER_*",),
+        site=SiteSettings(
+            host_address="",
+            interface="lo",
+            inherit=("BEAKER_*",),
+            notice_s=5.0,
+            fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0),
+        ),
     )

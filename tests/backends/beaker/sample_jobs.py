@@ -7,7 +7,15 @@ from typing import Any
 
 from windlass.sites.beaker import BeakerPlace
 from windlass.sites.profile import Profile
-from windlass.supervise.job import BeakerRequest, ChainConfig, JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.job import (
+    BeakerRequest,
+    ChainConfig,
+    JobDocument,
+    JobPaths,
+    QueueRequest,
+    ReplicaCommand,
+    TaskShape,
+)
 
 __all__ = ["job", "plain_spec", "site"]
 
@@ -25,9 +33,9 @@ def job(*, num_replicas: int = 1, ask: dict[str, Any] | None = None, **changes: 
         task="main",
         job=1,
         token="secret-token",
-        run_dir="/weka/bucket/runs/demo-01234567",
-        replicas=(ReplicaCommand(("true",)),) * num_replicas,
-        cwd="/",
+        paths=JobPaths("/weka/bucket/runs/demo-01234567"),
+        shape=TaskShape(nodes=num_replicas),
+        command=ReplicaCommand(("true",), cwd="/"),
         chain=ChainConfig(scheduler="beaker", mode="requeue"),
         queue=QueueRequest(python="python3"),
         beaker=BeakerRequest(**facts),

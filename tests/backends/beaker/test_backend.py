@@ -14,6 +14,7 @@ from windlass.backends.beaker import client
 from windlass.backends.beaker.backend import BeakerBackend
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
+from windlass.supervise.job import TaskSettings
 from windlass.testing.beaker import FakeBeaker, Status
 
 pytestmark = pytest.mark.system
@@ -150,7 +151,9 @@ def test_a_replica_that_never_got_ready_is_the_cause(
     beaker: FakeBeaker, backend: BeakerBackend, tmp_path: Path
 ) -> None:
     beaker.scenario.never_ready(1)
-    submission = backend.submit(rendered(backend, tmp_path, "sleep 600", num_replicas=2, ready_timeout_s=1.0))
+    submission = backend.submit(
+        rendered(backend, tmp_path, "sleep 600", num_replicas=2, settings=TaskSettings(ready_timeout_s=1.0))
+    )
     seen = ended(backend, beaker, submission)
     assert (seen.state, seen.cause) == (JobState.GONE, "never-ready")
 

@@ -13,7 +13,7 @@ from tests.backends.beaker.sample_jobs import job, site
 from windlass.backends.beaker.backend import BeakerBackend
 from windlass.backends.beaker.render import beaker_name, experiment_name, experiment_spec, fresh_name, work_of
 from windlass.core.errors import InternalError
-from windlass.supervise.job import ChainConfig
+from windlass.supervise.job import ChainConfig, TaskSettings, TaskShape
 
 FOLDER, ARCHIVE = PurePath("/weka/bucket/runs/demo-01234567/jobs/main-1"), PurePath("/weka/bucket/a/windlass.pyz")
 SECOND = 1_000_000_000
@@ -46,7 +46,7 @@ def test_one_replica_asks_for_little() -> None:
 
 
 def test_several_replicas_are_a_gang() -> None:
-    task = task_of(num_replicas=3, ready_timeout_s=90.0)
+    task = task_of(num_replicas=3, settings=TaskSettings(ready_timeout_s=90.0))
     assert {key: task[key] for key in task if key not in ("name", "image", "command", "result", "context")} == {
         "replicas": 3,
         "leaderSelection": True,
@@ -58,7 +58,7 @@ def test_several_replicas_are_a_gang() -> None:
 
 
 def test_a_start_waits_at_most_as_long_as_beaker_takes() -> None:
-    task = task_of(num_replicas=2, ready_timeout_s=7 * 24 * 3600.0)
+    task = task_of(num_replicas=2, settings=TaskSettings(ready_timeout_s=7 * 24 * 3600.0))
     assert task["synchronizedStartTimeout"] == 48 * 3600 * SECOND
 
 
@@ -72,13 +72,10 @@ def test_everything_that_is_asked_for_is_said() -> None:
         "secrets": {"WINDLASS_FROM_BEAKER_HF_TOKEN": "me_HF_TOKEN"},
         "bundle": "01J8",
         "results": "/out",
-        "gpus": 8,
-        "cpus": 15.5,
-        "memory_bytes": 64 << 30,
-        "shared_memory_bytes": (1 << 30) + 1,
         "groups": ("me/sweep",),
     }
-    spec = experiment_spec(job(ask=ask, per_job_s=3600.0), FOLDER, ARCHIVE)
+    shape = TaskShape(gpus=8, cpus=15.5, memory_bytes=64 << 30, shared_memory_bytes=(1 << 30) + 1)
+    spec = experiment_spec(job(ask=ask, shape=shape, settings=TaskSettings(per_job_s=3600.0)), FOLDER, ARCHIVE)
     (task,) = spec["tasks"]
     assert spec["groups"] == ["me/sweep"]
     assert task["image"] == {"beaker": "me/image"}
@@ -98,9 +95,9 @@ def test_everything_that_is_asked_for_is_said() -> None:
     ("options", "context"),
     [
         ({"ask": {"is_preemptible": True}}, {"minRuntime": 0}),
-        ({"ask": {"is_preemptible": True}, "per_job_s": 60.0}, {"minRuntime": 0}),
-        ({"per_job_s": 60.0, "time_s": 600.0}, {"minRuntime": 60 * SECOND}),
-        ({"time_s": 600.0}, {"minRuntime": 600 * SECOND}),
+        ({"ask": {"is_preemptible": True}, "settings": TaskSettings(per_job_s=60.0)}, {"minRuntime": 0}),
+        ({"settings": TaskSettings(per_job_s=60.0, time_s=600.0)}, {"minRuntime": 60 * SECOND}),
+        ({"settings": TaskSettings(time_s=600.0)}, {"minRuntime": 600 * SECOND}),
         ({}, {}),
     ],
 )

@@ -30,6 +30,6 @@ class TestDocker(BackendConformance):
 
     def dress(self, document: JobDocument) -> JobDocument:
         container = ContainerConfig(
-            image=BASE, variables=engine_variables(), writable=(document.run_dir,), cwd=document.cwd
+            image=BASE, variables=engine_variables(), writable=(document.paths.run_dir,), cwd=document.command.cwd
         )
         return dataclasses.replace(document, container=container)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from windlass.sites.profile import Partition, Profile, SiteScheduler
-from windlass.supervise.job import ChainConfig, Fencing, JobDocument, QueueRequest
+from windlass.supervise.job import ChainConfig, Fencing, JobDocument, QueueRequest, SiteSettings
 
 __all__ = ["dressed", "lab_profile"]
 
@@ -34,7 +34,6 @@ def dressed(document: JobDocument, *, num_links: int = 3, **changes: Any) -> Job
         "partition": "main",
         "time_s": 600.0,
         "num_queued": 2,
-        "nodes": document.num_replicas,
         "cpus_per_node": 1,
         "memory_bytes": 300 * _MIB,
         "signal_before_s": 60.0,
@@ -45,6 +44,5 @@ def dressed(document: JobDocument, *, num_links: int = 3, **changes: Any) -> Job
         document,
         queue=QueueRequest(**facts),
         chain=ChainConfig(scheduler="slurm", mode="successor", num_links=num_links),
-        fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0),
-        host_address="",
+        site=SiteSettings(host_address="", fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0)),
     )

@@ -21,6 +21,7 @@ from windlass.backends.slurm.render import array_script
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import UnreachableError
 from windlass.record.state import State
+from windlass.supervise.job import JobPaths
 from windlass.supervise.slurm.scheduler import comment_of, mark_of
 from windlass.testing.conformance import JobBench
 
@@ -28,11 +29,11 @@ GROUP = mark_of("t0t1t2")
 
 
 def jobs(backend: SlurmBackend, folder: Path, **changes: Any) -> list[Rendered]:
-    """Three jobs of one shape; `changes` are of the queue of the last."""
+    """Three jobs of one shape; `changes` are of the last."""
     found = []
     for number in range(3):
         job = document(name=f"run{number}", **(changes if number == 2 else {}))
-        job = dataclasses.replace(job, token=f"t{number}", run_dir=str(folder / f"run{number}"))
+        job = dataclasses.replace(job, token=f"t{number}", paths=JobPaths(str(folder / f"run{number}")))
         found.append(backend.render(job, folder / f"run{number}" / "jobs" / "train-1", ARCHIVE))
     return found
 
@@ -64,7 +65,9 @@ def test_an_array_waits_for_what_its_jobs_wait_for(shell: FakeShell, tmp_path: P
     rendered = [
         backend.render(
             dataclasses.replace(
-                document(name=f"run{n}", hold=True, build_job="7"), token=f"t{n}", run_dir=str(tmp_path / f"run{n}")
+                document(name=f"run{n}", hold=True, build_job="7"),
+                token=f"t{n}",
+                paths=JobPaths(str(tmp_path / f"run{n}")),
             ),
             tmp_path / f"run{n}" / "jobs" / "train-1",
             ARCHIVE,
@@ -106,7 +109,7 @@ def test_a_task_runs_only_under_its_own_name(tmp_path: Path, num_refused: int, c
 
 def test_a_job_of_another_shape_is_queued_by_itself(shell: FakeShell, tmp_path: Path) -> None:
     backend = SlurmBackend(lab_profile(), shell=shell)
-    found = backend.submit_many(jobs(backend, tmp_path, nodes=4, num_queued=1))
+    found = backend.submit_many(jobs(backend, tmp_path, num_replicas=4, num_queued=1))
     assert [job.backend_id for job in found] == ["11_1", "11_2", "12"]
 
 

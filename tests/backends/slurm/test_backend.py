@@ -18,7 +18,7 @@ from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.backend import SlurmBackend
 from windlass.backends.slurm.client import completion_file
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.supervise.job import JobDocument
+from windlass.supervise.job import JobDocument, TaskSettings
 from windlass.supervise.slurm.scheduler import mark_of
 
 MARK = mark_of("secret-token")
@@ -248,7 +248,7 @@ def test_a_job_waits_while_links_only_wait(site: Site) -> None:
     [(True, "it waits for task prep and task data"), (False, "you hold it: release it with `scontrol release 11`")],
 )
 def test_a_job_that_is_held_says_for_what(site: Site, hold: bool, words: str) -> None:
-    job = dataclasses.replace(document(num_queued=1, hold=hold), after=("prep", "data"))
+    job = dataclasses.replace(document(num_queued=1, hold=hold), settings=TaskSettings(after=("prep", "data")))
     found = site.backend.submit(site.backend.render(job, site.folder, ARCHIVE))
     site.answers(squeue=listing(row("11", 1, "PENDING", "JobHeldUser")))
     assert site.backend.explain(found).startswith(words)

@@ -75,7 +75,7 @@ def test_a_new_job_has_no_reason_yet() -> None:
 )  # fmt: skip
 def test_a_refusal_names_the_users_value_and_what_to_do(said: str, message: str, hint: str) -> None:
     job = document(partition="mian", account="lub", qos="fast", gpus_per_node=9, constraint="quick", nodelist=("n9",))
-    error = refusal(ShellResult(1, "", f"sbatch: error: {said}\n"), job.queue, lab_profile())
+    error = refusal(ShellResult(1, "", f"sbatch: error: {said}\n"), job.queue, job.num_replicas, lab_profile())
     assert isinstance(error, PreconditionError)
     assert message in error.message
     assert hint in error.hint
@@ -95,7 +95,7 @@ def test_a_refusal_names_the_users_value_and_what_to_do(said: str, message: str,
     ],
 )
 def test_silence_is_no_refusal(said: str) -> None:
-    error = refusal(ShellResult(1, "", f"sbatch: error: {said}\n"), document().queue, lab_profile())
+    error = refusal(ShellResult(1, "", f"sbatch: error: {said}\n"), document().queue, 2, lab_profile())
     assert isinstance(error, UnreachableError)
     assert error.code == "slurm-down"
 

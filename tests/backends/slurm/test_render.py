@@ -13,7 +13,7 @@ from tests.backends.slurm.dressing import dressed, lab_profile
 from windlass.backends.slurm.backend import SlurmBackend
 from windlass.backends.slurm.render import job_script
 from windlass.backends.slurm.version import SlurmVersion
-from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, ReplicaCommand, TaskShape
 from windlass.supervise.slurm.scheduler import mark_of
 
 ARCHIVE = Path("/shared/windlass/archives/windlass.pyz")
@@ -26,9 +26,9 @@ def document(*, num_replicas: int = 2, **queue: Any) -> JobDocument:
         task="train",
         job=1,
         token="secret-token",
-        run_dir="/shared/windlass/runs/demo-1a2b3c4d",
-        replicas=(ReplicaCommand(("true",)),) * num_replicas,
-        cwd="/",
+        paths=JobPaths("/shared/windlass/runs/demo-1a2b3c4d"),
+        shape=TaskShape(nodes=num_replicas),
+        command=ReplicaCommand(("true",), cwd="/"),
     )
     return dressed(plain, **{"name": "demo-1a2b3c4d.train.1", "python": "python3", **queue})
 

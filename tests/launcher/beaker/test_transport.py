@@ -15,7 +15,7 @@ from windlass.core.files import lock
 from windlass.launcher.beaker.transport import BeakerTransport
 from windlass.runs.store import RunFolder
 from windlass.supervise.beaker.bundle import CONTENT, RESULTS
-from windlass.supervise.job import BeakerRequest, JobDocument, ReplicaCommand
+from windlass.supervise.job import BeakerRequest, JobDocument, JobPaths, ReplicaCommand
 
 STATE = PurePosixPath("/weka/far/windlass")
 ROOT = STATE / "runs" / "r-abcdefgh"
@@ -104,9 +104,8 @@ def test_all_messages_become_the_bundle_of_the_next_job(
         task="main",
         job=1,
         token="t" * 32,
-        run_dir=str(ROOT),
-        replicas=(ReplicaCommand(("true",)),),
-        cwd="/",
+        paths=JobPaths(str(ROOT)),
+        command=ReplicaCommand(("true",), cwd="/"),
         beaker=BeakerRequest(workspace="lab/main"),
     )
     addressed = transport.with_bundle(document)

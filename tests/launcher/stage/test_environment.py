@@ -24,7 +24,7 @@ from windlass.sites.profile import FileSystem, Override, Partition, Profile, Sit
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.builds.once import find_ready
 from windlass.supervise.builds.staging import stage_for_link
-from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand
 
 pytestmark = pytest.mark.system
 
@@ -206,12 +206,10 @@ def write_job(folder: Path, build: SiteBuild) -> Path:
         task="main",
         job=1,
         token="t",
-        run_dir=str(folder),
-        replicas=(ReplicaCommand(("true",)),),
-        cwd="/",
-        environment=str(build.environment),
-        build_lock=str(build.build_lock),
-        stage=str(build.stage),
+        paths=JobPaths(
+            str(folder), environment=str(build.environment), build_lock=str(build.build_lock), stage=str(build.stage)
+        ),
+        command=ReplicaCommand(("true",), cwd="/"),
     )
     (folder / "job.json").write_text(json.dumps(document.to_data()))
     return folder

@@ -135,7 +135,7 @@ def test_what_is_asked_of_the_scheduler() -> None:
 
 def test_a_site_whose_jobs_state_no_memory() -> None:
     task = planned(PLAIN, "tasks.main.memory=8GiB", at=site("scheduler.asks_memory=false")).tasks[0]
-    assert (task.queue.memory_bytes, task.memory_bytes) == (0, 8 << 30)
+    assert (task.queue.memory_bytes, task.shape.memory_bytes) == (0, 8 << 30)
 
 
 def test_a_partition_of_which_nothing_is_known() -> None:
@@ -232,7 +232,7 @@ def test_an_image_runs_where_the_site_runs_containers() -> None:
     plan = planned(PLAIN, f"env.image={name}", "tasks.main.gpus=4", at=at, pins=pins)
     places = RunPaths(run="r-00000000", run_dir=Path("/shared/r"), code=Path("/shared/r/code"))
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
-    argv = document.replicas[0].argv
+    argv = document.command.argv
     assert argv[3:6] == ("/opt/apptainer", "exec", "--nv")
     assert argv[-4:-2] == ("docker://nvcr.io/nvidia/pytorch:25.10-py3", "/bin/sh")
     assert plan.plan_hash != planned(PLAIN, "tasks.main.gpus=4", at=at).plan_hash
@@ -245,7 +245,7 @@ def test_a_secret_file_and_the_supervisors_requests_are_shown_in_an_image() -> N
     run, delivery = Path("/shared/r"), Path("/shared/delivery/1f.json")
     places = RunPaths(run="r-00000000", run_dir=run, code=run / "code", delivery=delivery)
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
-    words = " ".join(document.replicas[0].argv)
+    words = " ".join(document.command.argv)
     assert "--bind /shared/delivery/1f.TOKEN --pwd" in words
     assert '--bind "${WINDLASS_CONTROL%/*}"' in words
 
@@ -262,10 +262,10 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
     plan = planned(PLAIN, *settings, at=at, pins=pins)
     places = RunPaths(run="r-00000000", run_dir=tmp_path, code=tmp_path, delivery=tmp_path / "1f.json")
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t" * 12)
-    argv = document.replicas[0].argv
+    argv = document.command.argv
     told = {argv[index + 1] for index, word in enumerate(argv) if word == "--env"}
     control = ControlFile(document, 0, Incarnation("7.0", link=1))
-    given = {*document.env, *document.replicas[0].env, *control.variables(""), "WINDLASS_HOSTS", "TOKEN"}
+    given = {*document.command.env, *control.variables(""), "WINDLASS_HOSTS", "TOKEN"}
     assert given <= told
 
 

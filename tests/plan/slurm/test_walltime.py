@@ -75,9 +75,9 @@ def test_the_signal_leaves_most_of_the_walltime() -> None:
 
 def test_gpu_hours_of_one_task_are_running_time() -> None:
     plan = planned(PLAIN, "limit.gpu_hours=8")
-    assert (plan.tasks[0].time_s, plan.tasks[0].queue.time_s) == (7200, 7200 + 630)
+    assert (plan.tasks[0].settings.time_s, plan.tasks[0].queue.time_s) == (7200, 7200 + 630)
     assert "limit.gpu_hours=8: 4 GPUs of task main may run 2h, all its attempts together" in plan.notes
-    assert task("limit.gpu_hours=8", "limit.time=1h").time_s == 3600
+    assert task("limit.gpu_hours=8", "limit.time=1h").settings.time_s == 3600
     assert task("limit.gpu_hours=400", "limit.per_job=24h").queue.num_links == 5
 
 
@@ -100,4 +100,4 @@ def test_gpu_hours_of_several_tasks_need_a_time() -> None:
 def test_gpu_hours_without_gpus(hours: str) -> None:
     plan = planned("name: x\nrun: f\nlimit: {time: 1h}\n", f"limit.gpu_hours={hours}")
     assert any(note.endswith("no task takes a GPU") for note in plan.notes)
-    assert plan.tasks[0].time_s == 3600
+    assert plan.tasks[0].settings.time_s == 3600

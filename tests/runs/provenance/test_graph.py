@@ -36,8 +36,8 @@ PLAN: dict[str, object] = {
     },
     "site": {"name": "lab", "backend": "slurm"},
     "tasks": [
-        {"name": "train", "argv": ["/bin/sh", "-c", NASTY], "is_shell": True, "nodes": 2, "gpus": 1, "after": []},
-        {"name": "score", "argv": ["true"], "is_shell": False, "nodes": 1, "gpus": 0, "after": ["train"]},
+        {"name": "train", "argv": ["/bin/sh", "-c", NASTY], "is_shell": True, "shape": {"nodes": 2, "gpus": 1}, "settings": {"after": []}},
+        {"name": "score", "argv": ["true"], "is_shell": False, "shape": {"nodes": 1, "gpus": 0}, "settings": {"after": ["train"]}},
     ],
 }  # fmt: skip
 

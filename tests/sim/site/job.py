@@ -11,7 +11,16 @@ from tests.sim.site.plan import SitePlan
 from windlass.core.dataclass import dataclass
 from windlass.supervise.chain.scheduler import JobScheduler
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.job import (
+    ChainConfig,
+    JobDocument,
+    JobPaths,
+    QueueRequest,
+    ReplicaCommand,
+    SiteSettings,
+    TaskSettings,
+    TaskShape,
+)
 from windlass.supervise.slurm.job_listing import comment_of, mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
@@ -118,19 +127,20 @@ def document_of(site: SitePlan, task: TaskPlan, number: int, token: str) -> JobD
         task=task.name,
         job=number,
         token=token,
-        run_dir="",
-        replicas=(ReplicaCommand(("python", "train.py")),) * task.num_replicas,
-        cwd="",
-        after=task.after,
-        interrupted=task.budgets.interrupted,
-        failed=task.budgets.failed,
-        ready_timeout_s=task.ready_timeout_s,
-        grace_s=task.grace_s,
-        per_job_s=task.per_job_s,
-        time_s=task.time_s,
-        notice_s=site.notice_s,
-        stall_floor_s=_STALL_FLOOR_S,
-        host_address="",
+        paths=JobPaths(""),
+        shape=TaskShape(nodes=task.num_replicas),
+        command=ReplicaCommand(("python", "train.py"), cwd=""),
+        settings=TaskSettings(
+            after=task.after,
+            interrupted=task.budgets.interrupted,
+            failed=task.budgets.failed,
+            ready_timeout_s=task.ready_timeout_s,
+            grace_s=task.grace_s,
+            per_job_s=task.per_job_s,
+            time_s=task.time_s,
+            stall_floor_s=_STALL_FLOOR_S,
+        ),
+        site=SiteSettings(notice_s=site.notice_s, host_address="", fencing=site.fencing),
         chain=ChainConfig(
             scheduler="slurm",
             mode=site.mode,
@@ -144,8 +154,6 @@ def document_of(site: SitePlan, task: TaskPlan, number: int, token: str) -> JobD
             time_s=task.per_job_s or 0.0,
             num_links=num_links,
             num_queued=num_links if not site.can_submit else min(2, num_links),
-            nodes=task.num_replicas,
             signal_before_s=site.signal_before_s,
         ),
-        fencing=site.fencing,
     )

@@ -17,7 +17,15 @@ from windlass.supervise.beaker.replica import (
 from windlass.supervise.beaker.scheduler import BeakerScheduler
 from windlass.supervise.chain.links import scheduler_of
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
-from windlass.supervise.job import ChainConfig, JobDocument, JobSecret, ReplicaCommand
+from windlass.supervise.job import (
+    ChainConfig,
+    JobDocument,
+    JobPaths,
+    JobSecret,
+    ReplicaCommand,
+    TaskSettings,
+    TaskShape,
+)
 from windlass.supervise.remote.delivery import read_delivery
 
 ALONE = {"BEAKER_WORKLOAD_ID": "01W", "BEAKER_JOB_ID": "01A"}
@@ -29,11 +37,10 @@ def job_in(folder: Path, nodes: int = 1, delivery: str = "", secrets: tuple[str,
         task="t",
         job=1,
         token="t" * 32,
-        run_dir=str(folder),
-        replicas=(ReplicaCommand(("true",)),) * nodes,
-        cwd="/",
-        secrets=tuple(JobSecret(name) for name in secrets),
-        delivery=delivery,
+        paths=JobPaths(str(folder), delivery=delivery),
+        shape=TaskShape(nodes=nodes),
+        command=ReplicaCommand(("true",), cwd="/"),
+        settings=TaskSettings(secrets=tuple(JobSecret(name) for name in secrets)),
         chain=ChainConfig(scheduler="beaker", mode="requeue"),
     )
     (folder / "job.json").write_text(json.dumps(job.to_data()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,9 +94,8 @@ def test_an_overlay_waits_for_the_environment_below_it(tmp_path: Path) -> None:
 def test_the_leader_ends_the_task_when_its_environment_cannot_come(tmp_path: Path, place: Path) -> None:
     scene = Scene(tmp_path / "run")
     place.parent.mkdir()
-    data = scene.job.to_data() | {"environment": f"{place}/.ready", "build_lock": f"{place}.lock"}
-    (scene.job_folder / "job.json").write_text(json.dumps(data))
-    scene.job = type(scene.job).read(scene.job_folder / "job.json")
+    paths = replace(scene.job.paths, environment=f"{place}/.ready", build_lock=f"{place}.lock")
+    scene.job = replace(scene.job, paths=paths)
     leader = scene.lead()
     with lock(Path(f"{place}.lock")):
         leader.start()

@@ -18,7 +18,7 @@ from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.messages import ReplicaStatus
-from windlass.supervise.job import ChainConfig, Fencing, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, Fencing, JobDocument, JobPaths, ReplicaCommand, SiteSettings, TaskShape
 from windlass.supervise.slurm.job_listing import mark_of
 
 
@@ -93,12 +93,11 @@ class Scene:
     def __init__(self, folder: Path, link: int = 1, *, is_unknown_restart: bool = False, **chain: Any) -> None:
         self.clock, self.scheduler = FakeClock(), FakeScheduler()
         self.heartbeats: dict[str, bytes] = {}
-        command = ReplicaCommand(("true",))
         settings: dict[str, Any] = {"scheduler": "slurm", "mode": "successor", "num_links": 5, **chain}
         self.job = JobDocument(
-            *("r-00000000", "main", 1, "token", str(folder), (command,), str(folder)),
+            *("r-00000000", "main", 1, "token", ReplicaCommand(("true",), cwd=str(folder)), JobPaths(str(folder))),
             chain=ChainConfig(**settings),
-            fencing=Fencing(renew_s=1.0, quiet_s=20.0),
+            site=SiteSettings(fencing=Fencing(renew_s=1.0, quiet_s=20.0)),
         )
         self.journal = RunJournalView(
             folder / "journal", "main", 0, self.clock, incarnation=f"{100 + link}.0", on_record=lambda _: None
@@ -362,7 +361,7 @@ def test_without_an_answer_the_signal_says_what_it_is(scene: Scene, signal: str,
 def test_a_job_whose_node_was_lost_is_ended_for_its_step_may_wait_for_that_one(
     scene: Scene, cause: Cause, num_replicas: int, ended: list[str]
 ) -> None:
-    scene.links._job = replace(scene.job, replicas=scene.job.replicas * num_replicas)
+    scene.links._job = replace(scene.job, shape=TaskShape(nodes=num_replicas))
     scene.scheduler.links = {1: "101", 2: "102"}
     scene.lose(1, "n2", cause)
     scene.links.end_job()
@@ -370,7 +369,7 @@ def test_a_job_whose_node_was_lost_is_ended_for_its_step_may_wait_for_that_one(
 
 
 def test_a_job_that_cannot_be_ended_is_noted(scene: Scene) -> None:
-    scene.links._job = replace(scene.job, replicas=scene.job.replicas * 2)
+    scene.links._job = replace(scene.job, shape=TaskShape(nodes=2))
     scene.lose(1, "n2")
     scene.scheduler.fails = "slurmctld is away"
     scene.links.end_job()

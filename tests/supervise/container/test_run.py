@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import subprocess
 from pathlib import Path
 
@@ -12,13 +11,18 @@ import pytest
 from windlass.supervise.container.args import ContainerUser, container_name, create_arguments, secrets_script
 from windlass.supervise.container.run import contained, order_inside
 from windlass.supervise.gang.messages import Order
-from windlass.supervise.job import ContainerConfig, JobDocument, JobSecret, ReplicaCommand
+from windlass.supervise.job import (
+    ContainerConfig,
+    JobDocument,
+    JobPaths,
+    JobSecret,
+    ReplicaCommand,
+    TaskSettings,
+    TaskShape,
+)
 
 CONTAINER = ContainerConfig(image="sha256:1", name="base", folders=("/code",), writable=("/out",), cwd="/code")
-JOB = JobDocument(
-    run="r-1", task="main", job=2, token="tok", run_dir="/r", replicas=(ReplicaCommand(("a",)),) * 2, cwd="/code",
-    container=CONTAINER,
-)  # fmt: skip
+JOB = JobDocument(run="r-1", task="main", job=2, token="tok", paths=JobPaths("/r"), shape=TaskShape(nodes=2), command=ReplicaCommand(("a",), cwd="/code"), container=CONTAINER)  # fmt: skip
 ME = ContainerUser(uid=1000, gid=100, groups=(100, 27), name="ada", memory_bytes=8 << 30)
 
 
@@ -58,11 +62,11 @@ def test_folders_are_shown_where_they_lie() -> None:
 
 
 def test_limits_are_the_tasks() -> None:
-    job = dataclasses.replace(with_container(cpus=1.5), memory_bytes=1 << 30)
+    job = dataclasses.replace(JOB, shape=TaskShape(cpus=1.5, memory_bytes=1 << 30))
     assert {"--memory=1073741824b", "--memory-swap=1073741824b", "--cpus=1.5", "--shm-size=1073741824b"} <= set(
         words(job)
     )
-    assert "--shm-size=5b" in words(with_container(shared_memory_bytes=5))
+    assert "--shm-size=5b" in words(dataclasses.replace(JOB, shape=TaskShape(shared_memory_bytes=5)))
     assert f"--shm-size={4 << 30}b" in words()
 
 
@@ -70,7 +74,8 @@ def test_limits_are_the_tasks() -> None:
     ("engine", "expected"), [("docker", ['--gpus="device=2,5"']), ("podman", ["--device=nvidia.com/gpu=2"])]
 )
 def test_leased_gpus_are_numbered_anew(engine: str, expected: list[str]) -> None:
-    found = words(with_container(engine=engine, gpus=2), env={"CUDA_VISIBLE_DEVICES": "2,5"})
+    job = dataclasses.replace(with_container(engine=engine), shape=TaskShape(gpus=2))
+    found = words(job, env={"CUDA_VISIBLE_DEVICES": "2,5"})
     assert set(expected) <= set(found)
     assert "--env=CUDA_VISIBLE_DEVICES=0,1" in found
 
@@ -104,7 +109,8 @@ def test_a_secret_of_any_characters_comes_through_the_shell(tmp_path: Path) -> N
 
 def test_secret_values_are_neither_in_the_command_nor_in_its_environment(tmp_path: Path) -> None:
     secrets = (JobSecret("PLAIN"), JobSecret("FILE", is_file=True))
-    job = dataclasses.replace(JOB, secrets=secrets, delivery=str(tmp_path / "run.json"))
+    paths = JobPaths("/r", delivery=str(tmp_path / "run.json"))
+    job = dataclasses.replace(JOB, settings=TaskSettings(secrets=secrets), paths=paths)
     env = {"WINDLASS_TOKEN": "tok.1", "PLAIN": "canary", "FILE": "/shm/f", "A": "1"}
     argv, outer = contained(job, Path("/r/jobs/main-2"), 1, 3, ["python", "a.py"], env)
     assert "canary" not in " ".join([*argv, *outer.values()])
@@ -128,13 +134,3 @@ def test_a_build_of_data_publishes_outside_what_its_container_wrote() -> None:
 
 def test_names_are_what_an_engine_takes() -> None:
     assert container_name(dataclasses.replace(JOB, task="data.x y"), 0, 1) == "windlass-r-1-data.x-y-1-0"
-
-
-def test_a_job_of_an_earlier_version_has_no_container(tmp_path: Path) -> None:
-    data = JOB.to_data()
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps(data))
-    assert JobDocument.read(path).container == CONTAINER
-    del data["container"]
-    path.write_text(json.dumps(data))
-    assert JobDocument.read(path).container == ContainerConfig()

@@ -20,7 +20,7 @@ from windlass.supervise.gang.incarnation import LOCAL
 from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.leader import Leader
 from windlass.supervise.gang.messages import Command, Phase, ReplicaStatus, Step
-from windlass.supervise.job import JobDocument, Lease, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand, TaskSettings, TaskShape
 from windlass.supervise.leases import LeasableResources, acquire
 from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.ports import Ports
@@ -39,12 +39,9 @@ class Scene:
             task="main",
             job=1,
             token="t",
-            run_dir=str(folder),
-            replicas=(ReplicaCommand(("true",)),),
-            cwd=str(folder),
-            out=str(folder / "out"),
-            checkpoints=str(folder / "checkpoints"),
-            checkpoint_pattern="step_*",
+            paths=JobPaths(str(folder), out=str(folder / "out"), checkpoints=str(folder / "checkpoints")),
+            command=ReplicaCommand(("true",), cwd=str(folder)),
+            settings=TaskSettings(checkpoint_pattern="step_*"),
         )
         for path in (self.job_folder, folder / "journal", folder / "out", folder / "checkpoints"):
             path.mkdir(parents=True)
@@ -67,6 +64,10 @@ class Scene:
             journal=self.journal,
             run=self.commands.extend,
         )
+
+    def lease(self, num_gpus: int) -> None:
+        paths = replace(self.job.paths, leases=str(self.folder / "leases"))
+        self.job = replace(self.job, paths=paths, shape=TaskShape(gpus=num_gpus))
 
     def ports(self) -> Ports:
         context = GuardContext(LogPipe.create(), os.open("/dev/null", os.O_RDWR), os.getpid())
@@ -117,7 +118,7 @@ def test_an_entry_counts_once_it_is_stable_and_only_once(scene: Scene) -> None:
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a**b/*", ".", "**/..", ""])
 def test_a_pattern_that_cannot_be_used_harms_nobody(scene: Scene, pattern: str) -> None:
-    scene.job = replace(scene.job, checkpoint_pattern=pattern)
+    scene.job = replace(scene.job, settings=TaskSettings(checkpoint_pattern=pattern))
     leader = scene.lead()
     for _ in range(2):
         leader._check_entries()
@@ -140,7 +141,7 @@ def test_outputs_that_cannot_be_recorded_become_a_note(scene: Scene, monkeypatch
     monkeypatch.setattr(leader_module, "commit_manifest", refuse)
     delivery = scene.folder / "t.json"
     delivery.write_bytes(b"{}")
-    scene.job = replace(scene.job, delivery=str(delivery))
+    scene.job = replace(scene.job, paths=replace(scene.job.paths, delivery=str(delivery)))
     leader = scene.lead()
     scene.succeed()
     leader.release()
@@ -158,7 +159,7 @@ def test_secrets_are_removed_before_the_outputs_are_digested(scene: Scene, monke
         raise OSError(28, "no space")
 
     monkeypatch.setattr(leader_module, "commit_manifest", look)
-    scene.job = replace(scene.job, delivery=str(delivery))
+    scene.job = replace(scene.job, paths=replace(scene.job.paths, delivery=str(delivery)))
     leader = scene.lead()
     scene.succeed()
     leader.release()
@@ -167,7 +168,7 @@ def test_secrets_are_removed_before_the_outputs_are_digested(scene: Scene, monke
 
 def test_a_new_leader_of_a_running_attempt_knows_its_gpus(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDLASS_GPUS", "0,1")
-    scene.job = replace(scene.job, lease=Lease(str(scene.folder / "leases"), gpus=2))
+    scene.lease(num_gpus=2)
     scene.lead()
     acquire(
         scene.job.lease, scene.job_folder, str(identify(os.getpid())), "r/main", LeasableResources(("0", "1"), 1.0, 1)
@@ -182,7 +183,7 @@ def test_a_new_leader_of_a_running_attempt_knows_its_gpus(scene: Scene, monkeypa
 
 def test_leases_lost_to_another_job_meanwhile_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDLASS_GPUS", "0")
-    scene.job = replace(scene.job, lease=Lease(str(scene.folder / "leases"), gpus=1))
+    scene.lease(num_gpus=1)
     scene.lead()
     other = scene.folder / "jobs" / "other-1"
     acquire(scene.job.lease, other, str(identify(os.getpid())), "r/other", LeasableResources(("0",), 1.0, 1))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError
-from windlass.supervise.job import JobDocument, JobSecret
+from windlass.supervise.job import JobDocument, JobPaths, JobSecret, ReplicaCommand, TaskSettings
 from windlass.supervise.remote.delivery import (
     delivery_token,
     pack_delivery,
@@ -36,10 +36,8 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> Path:
 
 
 def job_with(path: Path, *secrets: JobSecret) -> JobDocument:
-    job = object.__new__(JobDocument)
-    object.__setattr__(job, "secrets", secrets)
-    object.__setattr__(job, "delivery", str(path))
-    return job
+    paths, settings = JobPaths("/r", delivery=str(path)), TaskSettings(secrets=secrets)
+    return JobDocument("r", "t", 1, "x", ReplicaCommand(("true",)), paths, settings=settings)
 
 
 def test_values_come_back(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.messages import WriteControl
-from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, ReplicaCommand, TaskShape
 from windlass.supervise.replica.control import ControlFile
 
 TOKEN = "0123456789abcdef" * 2
@@ -22,11 +22,9 @@ def control(folder: Path, rank: int = 0, *, num_replicas: int = 2) -> ControlFil
         task="train",
         job=1,
         token=TOKEN,
-        run_dir=str(folder),
-        replicas=(ReplicaCommand(("true",)),) * num_replicas,
-        cwd="/",
-        out=str(folder),
-        checkpoints=str(folder),
+        paths=JobPaths(str(folder), out=str(folder), checkpoints=str(folder)),
+        shape=TaskShape(nodes=num_replicas),
+        command=ReplicaCommand(("true",), cwd="/"),
     )
     return ControlFile(job, rank, Incarnation("", link=0))
 

@@ -5,15 +5,13 @@ from pathlib import Path
 import pytest
 
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.job import JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, QueueRequest, ReplicaCommand, SiteSettings
 from windlass.supervise.replica.preflight import preflight
 
 
 def job(*checks: str, gpus: int = 0) -> JobDocument:
-    command = ReplicaCommand(("true",))
-    return JobDocument(
-        "r", "t", 1, "x", "/r", (command,), "/", preflight=checks, queue=QueueRequest(gpus_per_node=gpus)
-    )
+    site, queue = SiteSettings(preflight=checks), QueueRequest(gpus_per_node=gpus)
+    return JobDocument("r", "t", 1, "x", ReplicaCommand(("true",)), JobPaths("/r"), site=site, queue=queue)
 
 
 def test_a_site_that_asks_for_nothing_gets_nothing() -> None:

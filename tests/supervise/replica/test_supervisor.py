@@ -16,7 +16,7 @@ from windlass.supervise.fencing.guard import GuardContext
 from windlass.supervise.gang.election import Claims
 from windlass.supervise.gang.incarnation import LOCAL
 from windlass.supervise.gang.messages import Order, ReplicaStatus, Step, WriteControl
-from windlass.supervise.job import JobDocument, JobSecret, ReplicaCommand
+from windlass.supervise.job import JobDocument, JobPaths, JobSecret, ReplicaCommand, TaskSettings
 from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.replica.machine import ports_of
 from windlass.supervise.replica.supervisor import Supervisor
@@ -37,11 +37,8 @@ class Scene:
             task="main",
             job=1,
             token="t",
-            run_dir=str(folder),
-            replicas=(ReplicaCommand(("true",)),),
-            cwd=str(folder),
-            out=str(folder / "out"),
-            checkpoints=str(folder / "checkpoints"),
+            paths=JobPaths(str(folder), out=str(folder / "out"), checkpoints=str(folder / "checkpoints")),
+            command=ReplicaCommand(("true",), cwd=str(folder)),
         )
         client = JournalWriter(folder / "journal", "client", self.clock)
         client.append(events.JOB_INTENDED, task="main", job=1, token="t", backend="local", resets_budgets=False)
@@ -53,6 +50,10 @@ class Scene:
             self.job, self.job_folder, 0, self.context, incarnation=LOCAL, clock=self.clock, selector=self.selector
         )
         return Supervisor(self.job, self.job_folder, 0, ports)
+
+    def deliver_to(self, path: Path) -> None:
+        paths, settings = replace(self.job.paths, delivery=str(path)), TaskSettings(secrets=(JobSecret("KEY"),))
+        self.job = replace(self.job, paths=paths, settings=settings)
 
     def facts(self) -> RunFacts:
         return fold(read_journal(self.folder / "journal"))
@@ -86,7 +87,7 @@ def test_a_control_file_that_cannot_be_written_is_told_once(scene: Scene) -> Non
 
 def test_a_missing_delivery_ends_the_attempt_and_not_the_supervisor(scene: Scene) -> None:
     delivery = scene.folder / "gone.json"
-    scene.job = replace(scene.job, secrets=(JobSecret("KEY"),), delivery=str(delivery))
+    scene.deliver_to(delivery)
     supervisor = scene.supervisor()
     for step in (Step.GATHER, Step.RUN):
         supervisor._on_order(Order(1, 1, step))
@@ -99,7 +100,7 @@ def test_a_missing_delivery_ends_the_attempt_and_not_the_supervisor(scene: Scene
 
 
 def test_a_supervisor_of_an_ended_task_needs_no_secrets(scene: Scene) -> None:
-    scene.job = replace(scene.job, secrets=(JobSecret("KEY"),), delivery=str(scene.folder / "gone.json"))
+    scene.deliver_to(scene.folder / "gone.json")
     supervisor = scene.supervisor()
     facts = {"job": 1, "attempt": 0, "verdict": "succeeded", "cause": "ok", "message": ""}
     supervisor._journal.append(events.TASK_ENDED, **facts)
@@ -108,7 +109,7 @@ def test_a_supervisor_of_an_ended_task_needs_no_secrets(scene: Scene) -> None:
 
 
 def test_what_cannot_be_started_ends_the_attempt(scene: Scene) -> None:
-    Path(scene.job.out).write_text("in the way")
+    Path(scene.job.paths.out).write_text("in the way")
     supervisor = scene.supervisor()
     for step in (Step.GATHER, Step.RUN):
         supervisor._on_order(Order(1, 1, step))

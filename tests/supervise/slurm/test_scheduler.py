@@ -13,7 +13,7 @@ from windlass.core.process import Completed
 from windlass.record.causes import Cause
 from windlass.supervise.chain.links import scheduler_of
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
-from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, QueueRequest, ReplicaCommand
 from windlass.supervise.slurm.job_listing import cause_of_end, comment_of, mark_of, read_listing
 from windlass.supervise.slurm.scheduler import SlurmScheduler, read_why, submission_environment
 
@@ -23,9 +23,8 @@ JOB = JobDocument(
     task="train",
     job=1,
     token="token",
-    run_dir="/run",
-    replicas=(ReplicaCommand(("true",)),),
-    cwd="/",
+    paths=JobPaths("/run"),
+    command=ReplicaCommand(("true",), cwd="/"),
     chain=ChainConfig(
         scheduler="slurm",
         mode="successor",

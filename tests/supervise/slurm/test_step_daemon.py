@@ -14,7 +14,7 @@ from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.supervise.chain.scheduler import SchedulerError
 from windlass.supervise.gang.incarnation import START_MARK
-from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, JobPaths, ReplicaCommand
 from windlass.supervise.slurm import step_daemon
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 from windlass.supervise.slurm.step_daemon import StepDaemons
@@ -22,7 +22,7 @@ from windlass.supervise.slurm.step_daemon import StepDaemons
 
 def folder_of_job(tmp_path: Path) -> Path:
     job = JobDocument(
-        *("r-00000000", "main", 1, "token", str(tmp_path), (ReplicaCommand(("true",)),), str(tmp_path)),
+        *("r-00000000", "main", 1, "token", ReplicaCommand(("true",), cwd=str(tmp_path)), JobPaths(str(tmp_path))),
         chain=ChainConfig(scheduler="slurm", mode="successor"),
     )
     (tmp_path / "journal").mkdir()

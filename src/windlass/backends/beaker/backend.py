@@ -59,7 +59,7 @@ class BeakerBackend:
         """Return the rendered job: job.json, the spec, and the experiment's name."""
         if not document.beaker.workspace:
             raise InternalError(f"job {document.job} of task {document.task} names no Beaker workspace")
-        site = PurePath(document.run_dir) / "jobs" / folder.name
+        site = PurePath(document.paths.run_dir) / "jobs" / folder.name
         files = {
             "job.json": json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n",
             SPEC_FILE: json.dumps(experiment_spec(document, site, archive), indent=1, sort_keys=True) + "\n",

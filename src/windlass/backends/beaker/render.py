@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from windlass.core.merge_patch import merge
-from windlass.supervise.job import BeakerRequest, JobDocument
+from windlass.supervise.job import BeakerRequest, JobDocument, TaskShape
 from windlass.supervise.slurm.job_listing import mark_of
 
 __all__ = [
@@ -68,13 +68,13 @@ def _task(document: JobDocument, folder: PurePath, archive: PurePath) -> dict[st
         "envVars": [{"name": name, "secret": secret} for name, secret in sorted(ask.secrets.items())],
         "datasets": [*map(dict, ask.datasets), *_bundle(ask)],
         "result": {"path": ask.results},
-        "resources": _resources(ask),
+        "resources": _resources(document.shape),
         "context": _context(document),
         "constraints": _constraints(ask),
         **_gang(document),
     }
-    if document.per_job_s:
-        task["timeout"] = math.ceil(document.per_job_s) * _NS
+    if document.settings.per_job_s:
+        task["timeout"] = math.ceil(document.settings.per_job_s) * _NS
     return {key: value for key, value in task.items() if value not in ([], {})}
 
 
@@ -82,12 +82,12 @@ def _bundle(ask: BeakerRequest) -> list[dict[str, Any]]:
     return [{"mountPath": BUNDLE_PATH, "source": {"beaker": ask.bundle}}] if ask.bundle else []
 
 
-def _resources(ask: BeakerRequest) -> dict[str, Any]:
+def _resources(shape: TaskShape) -> dict[str, Any]:
     found = {
-        "gpuCount": ask.gpus,
-        "cpuCount": ask.cpus,
-        "memory": _size(ask.memory_bytes),
-        "sharedMemory": _size(ask.shared_memory_bytes),
+        "gpuCount": shape.gpus,
+        "cpuCount": shape.cpus,
+        "memory": _size(shape.memory_bytes),
+        "sharedMemory": _size(shape.shared_memory_bytes),
     }
     return {key: value for key, value in found.items() if value}
 
@@ -109,7 +109,7 @@ def _context(document: JobDocument) -> dict[str, Any]:
     """
     ask = document.beaker
     found: dict[str, Any] = {"priority": ask.priority, "autoResume": document.chain.num_links != 1}
-    protected_s = 0.0 if ask.is_preemptible else document.per_job_s or document.time_s
+    protected_s = 0.0 if ask.is_preemptible else document.settings.per_job_s or document.settings.time_s
     return found if protected_s is None else {**found, "minRuntime": math.ceil(protected_s) * _NS}
 
 
@@ -122,7 +122,7 @@ def _gang(document: JobDocument) -> dict[str, Any]:
     """Return the keys that make Beaker treat the replicas as one gang."""
     if document.num_replicas == 1:
         return {}
-    start_s = min(_LONGEST_START_S, max(1.0, document.ready_timeout_s))
+    start_s = min(_LONGEST_START_S, max(1.0, document.settings.ready_timeout_s))
     return {
         "replicas": document.num_replicas,
         "leaderSelection": True,

@@ -48,7 +48,7 @@ def submit(
         workspace = document.beaker.workspace
         check_secrets(spec, service.secrets(workspace) if secrets_in(spec) else (), workspace)
         if push is not None:
-            push(folder, PurePath(document.run_dir) / "jobs" / folder.name)
+            push(folder, PurePath(document.paths.run_dir) / "jobs" / folder.name)
         made = _make(service, spec, workspace, experiment_name(document))
         found = Submission(backend_id=made.id, locator=made.url, folder=folder)
         write_json(folder / _SUBMITTED, {"id": found.backend_id, "locator": found.locator, "site": profile_name})

@@ -68,7 +68,7 @@ class LocalBackend:
         if not path.exists():
             return 0
         document = JobDocument.read(path)
-        task = fold(read_journal(Path(document.run_dir) / "journal", skip=(METRICS,))).task(document.task)
+        task = fold(read_journal(Path(document.paths.run_dir) / "journal", skip=(METRICS,))).task(document.task)
         attempts = [attempt for attempt in task.attempts.values() if attempt.job == document.job]
         roots = [replica.process for attempt in attempts for replica in attempt.replicas.values()]
         tokens = [f"{document.token}.{rank}" for rank in range(document.num_replicas)]

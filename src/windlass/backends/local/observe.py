@@ -91,7 +91,7 @@ def _own_processes(folder: Path) -> dict[int, dict[str, ProcessId]]:
 def _user_processes(folder: Path) -> dict[int, ProcessId]:
     """Return the user's processes that ended without a record, by rank."""
     job = JobDocument.read(folder / "job.json")
-    task = fold(JournalReader(Path(job.run_dir) / "journal", prefix=f"{job.task}.").poll()).task(job.task)
+    task = fold(JournalReader(Path(job.paths.run_dir) / "journal", prefix=f"{job.task}.").poll()).task(job.task)
     newest = task.newest_attempt
     if newest is None or newest.job != job.job:
         return {}

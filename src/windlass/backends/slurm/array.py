@@ -82,8 +82,9 @@ def _said(job: Rendered) -> dict[str, Any]:
 
 
 def _shape(job: Rendered) -> tuple[str, PurePath]:
-    queue = {**_said(job)["queue"], "name": ""}
-    return json.dumps(queue, sort_keys=True), archive_of(job.files[SCRIPT])
+    said = _said(job)
+    request = [said["shape"]["nodes"], {**said["queue"], "name": ""}]
+    return json.dumps(request, sort_keys=True), archive_of(job.files[SCRIPT])
 
 
 def _submit_array(commands: SlurmClient, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
@@ -105,7 +106,9 @@ def _submit_array(commands: SlurmClient, rendered: Sequence[Rendered], push: Pus
         if push is not None:
             for folder, document in zip(folders, documents, strict=True):
                 push(folder, site_folder(document, folder))
-        number = number or commands.submit(first_argv(documents[0], there, group, is_array=True), documents[0].queue)
+        if not number:
+            argv = first_argv(documents[0], there, group, is_array=True)
+            number = commands.submit(argv, documents[0].queue, documents[0].num_replicas)
         jobs = [
             submission_of(commands.profile.name, f"{number}_{task}", f"{document.chain.mark}.{group}", folder)
             for task, (folder, document) in enumerate(zip(folders, documents, strict=True), start=1)

@@ -217,7 +217,7 @@ def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
 def _why(link: SlurmJob, job: Submission) -> str:
     """Return why a link waits; link 1 of a job that windlass holds waits for upstream tasks."""
     document = _document(job) if link.reason == HELD and link.link == 1 else None
-    return why_it_waits(link, document.after if document is not None and document.queue.hold else ())
+    return why_it_waits(link, document.settings.after if document is not None and document.queue.hold else ())
 
 
 def _is_cancelled(job: SlurmJob | Past) -> bool:

@@ -61,7 +61,7 @@ def build_script(job: BuildJob, profile: Profile) -> str:
         f"--export={','.join(_EXPORTED)}",
         *time_option(queue.time_s),
         *where_options(queue),
-        *share_options(queue),
+        *share_options(queue, 1),
         *queue.options,
     ]
     builder = [profile.env.python, "-I", "-S", str(job.archive), "build", str(job.recipe), str(job.envs)]

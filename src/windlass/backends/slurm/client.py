@@ -103,11 +103,18 @@ class SlurmClient:
         return read_past(self._run(*argv, timeout_s=self._left_s(_TIMEOUT_S)).out)
 
     def submit(
-        self, argv: Sequence[str], queue: QueueRequest, *, script: bytes = b"", env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        queue: QueueRequest,
+        num_nodes: int = 1,
+        *,
+        script: bytes = b"",
+        env: Mapping[str, str] | None = None,
     ) -> str:
         """Queue a job; return its id.
 
         Args:
+            queue, num_nodes: the request, for messages.
             script: the batch script, if the command line names none.
             env: variables for sbatch in addition to those that the site shell passes on.
 
@@ -118,7 +125,7 @@ class SlurmClient:
         answer = self.shell.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
         number = answer.out.strip().partition(";")[0].rpartition("\n")[2]
         if answer.code or not _ID.fullmatch(number):
-            raise refusal(answer, queue, self.profile)
+            raise refusal(answer, queue, num_nodes, self.profile)
         return number
 
     def cancel(self, ids: Sequence[str], signal: str = "") -> None:

@@ -24,7 +24,7 @@ _NO_CONTACT = re.compile(
 _PREFIX = re.compile(r"^\s*sbatch: (?:error: )?(?:Batch job submission failed: )?", re.MULTILINE)
 _CANNOT_RUN = 127
 
-_Words = Callable[[QueueRequest, Profile], tuple[str, str]]
+_Words = Callable[[QueueRequest, int, Profile], tuple[str, str]]
 
 
 def is_unreachable(answer: ShellResult) -> bool:
@@ -46,13 +46,13 @@ def unreachable(program: str, answer: ShellResult, site: str) -> WindlassError:
     )
 
 
-def refusal(answer: ShellResult, queue: QueueRequest, profile: Profile) -> WindlassError:
+def refusal(answer: ShellResult, queue: QueueRequest, num_nodes: int, profile: Profile) -> WindlassError:
     """Return the error for a failed submission: "unreachable" if the job may be queued, otherwise "rejected"."""
     if answer.code == _CANNOT_RUN or is_unreachable(answer):
         return unreachable("sbatch", answer, profile.name)
     for pattern, words in _REFUSALS:
         if re.search(pattern, answer.err, re.IGNORECASE):
-            message, hint = words(queue, profile)
+            message, hint = words(queue, num_nodes, profile)
             return PreconditionError(
                 f"Slurm at {profile.name} rejected the job: {message} ({_said(answer)})",
                 hint=hint,
@@ -68,7 +68,7 @@ def _said(answer: ShellResult) -> str:
     return "; ".join(dict.fromkeys(_PREFIX.sub("", answer.err).strip().splitlines())) or f"exit code {answer.code}"
 
 
-def _partition(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _partition(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     if queue.partition in profile.partitions:
         anew = f"site add {profile.name} --replace"
         hint = f"`sinfo -s` lists the partitions; `windlass {anew}` updates the profile"
@@ -78,7 +78,7 @@ def _partition(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     return f"no partition `{queue.partition}`", f"did you mean `{close}`? {known}" if close else known
 
 
-def _account(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _account(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     where = f" in partition `{queue.partition}`" if queue.partition else ""
     named = f"account `{queue.account}`" if queue.account else "no account"
     known = f" (the profile has {', '.join(profile.scheduler.accounts)})" if profile.scheduler.accounts else ""
@@ -86,7 +86,7 @@ def _account(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     return f"{named} may not be used{where}", hint
 
 
-def _qos(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _qos(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     known = f"; the profile has {', '.join(profile.scheduler.qos_known)}" if profile.scheduler.qos_known else ""
     return (
         f"no QOS `{queue.qos}` for this account",
@@ -94,35 +94,35 @@ def _qos(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     )
 
 
-def _time(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _time(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     return (
         f"a walltime of {queue.time_s / 60:g} min is not allowed",
         "give `limit.per_job` a shorter time, or name a partition or QOS that allows it; `sinfo -o '%P %l'` lists limits",
     )
 
 
-def _shape(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _shape(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     wanted = [f"{queue.gpus_per_node} {queue.gres_type} GPUs".replace("  ", " ")] if queue.gpus_per_node else []
     wanted += [f"{queue.cpus_per_node} CPUs"] if queue.cpus_per_node else []
     wanted += [f"{format_size(queue.memory_bytes)} memory"] if queue.memory_bytes else []
     wanted += [f"{format_size(queue.tmp_bytes)} disk"] if queue.tmp_bytes else []
     where = f" in partition `{queue.partition}`" if queue.partition else ""
     return (
-        f"there are no {queue.nodes} x ({', '.join(wanted) or 'a node'}){where}",
+        f"there are no {num_nodes} x ({', '.join(wanted) or 'a node'}){where}",
         "`sinfo -N -o '%N %c %m %G %d %f'` lists what nodes have; request less per node",
     )
 
 
-def _nodes(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _nodes(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     named = [*queue.nodelist, *queue.exclude]
     return f"a node of {', '.join(named)} does not exist", "`sinfo -N` lists the nodes"
 
 
-def _feature(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _feature(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     return f"no node has the feature `{queue.constraint}`", "`sinfo -o '%N %f'` lists the features of nodes"
 
 
-def _policy(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _policy(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     who = " and ".join(
         [f"{word} `{value}`" for word, value in (("account", queue.account), ("QOS", queue.qos)) if value]
     )
@@ -130,11 +130,11 @@ def _policy(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     return f"the limits of {who or 'your account'} do not allow it", hint
 
 
-def _group(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _group(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     return f"you may not use partition `{queue.partition}`", "ask the site, or name another partition in `where`"
 
 
-def _option(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
+def _option(queue: QueueRequest, num_nodes: int, profile: Profile) -> tuple[str, str]:
     options = " ".join(queue.options)
     return (
         f"invalid option (the profile sets: {options or 'none'})",

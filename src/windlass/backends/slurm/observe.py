@@ -173,7 +173,7 @@ def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_k
     Raises:
         UnreachableError: the site does not respond.
     """
-    fencing = document.fencing
+    fencing = document.site.fencing
     if not fencing.renew_s:
         return ""
     try:

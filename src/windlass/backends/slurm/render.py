@@ -67,7 +67,7 @@ _PAUSES_S = (1, 2, 4, 8, 16, 32)
 
 def site_folder(document: JobDocument, folder: Path) -> PurePath:
     """Return the path of the job's folder as the site sees it."""
-    return PurePath(document.run_dir) / "jobs" / folder.name
+    return PurePath(document.paths.run_dir) / "jobs" / folder.name
 
 
 def submit_argv(document: JobDocument, folder: PurePath, mark: str, link: object) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def job_script(document: JobDocument, folder: PurePath, archive: PurePath, versi
         "--open-mode=append",
         *_how(document),
         *where_options(queue),
-        *share_options(queue),
+        *share_options(queue, document.num_replicas),
         *queue.options,
     ]
     begin = [f"name={shlex.quote(queue.name)}", f"folder={shlex.quote(str(folder))}", 'link="$1"']
@@ -139,7 +139,7 @@ def array_script(
         f"--array=1-{num_tasks}",
         *_how(document, waits=False),
         *where_options(queue),
-        *share_options(queue),
+        *share_options(queue, document.num_replicas),
         *queue.options,
     ]
     task = "JobId=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"  # the last task's id is that of the whole array
@@ -259,8 +259,8 @@ def _step(document: JobDocument, version: SlurmVersion) -> str:
     queue = document.queue
     argv = [
         program_path(document.chain.bin, "srun"),
-        f"--nodes={queue.nodes}",
-        f"--ntasks={queue.nodes}",
+        f"--nodes={document.num_replicas}",
+        f"--ntasks={document.num_replicas}",
         "--ntasks-per-node=1",
         *([f"--cpus-per-task={queue.cpus_per_node}"] if queue.cpus_per_node else []),
         *(["--overlap"] if version.has_overlap else []),
@@ -302,9 +302,9 @@ def where_options(queue: QueueRequest) -> list[str]:
     return [f"--{name}={value}" for name, value in words.items() if value]
 
 
-def share_options(queue: QueueRequest) -> list[str]:
+def share_options(queue: QueueRequest, num_nodes: int) -> list[str]:
     """Return the options for the number of nodes and the resources per node."""
-    found = [f"--nodes={queue.nodes}", "--ntasks-per-node=1"]
+    found = [f"--nodes={num_nodes}", "--ntasks-per-node=1"]
     if queue.cpus_per_node:
         found += [f"--cpus-per-task={queue.cpus_per_node}"]
     found += gpu_options(queue.gpus_per_node, queue.gpu_option, queue.gres_type)

@@ -119,7 +119,7 @@ def _queue(commands: SlurmClient, document: JobDocument, folder: Path, found: Ma
 def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, number: int) -> str:
     there, mark = site_folder(document, folder), document.chain.mark
     argv = first_argv(document, there, mark) if number == 1 else submit_argv(document, there, mark, number)
-    return commands.submit(argv, document.queue)
+    return commands.submit(argv, document.queue, document.num_replicas)
 
 
 def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:

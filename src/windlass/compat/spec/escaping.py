@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import Scope, resolve_text
 from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token, parse_tokens, render_tokens
 from windlass.spec import Experiment
+from windlass.supervise.job import TaskShape
 
 __all__ = ["escaped", "plain_text"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from windlass.core.codec import encode
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic, write_json
 from windlass.launcher.client import BILL, PLACES, PROVENANCE, mirror_if_remote
@@ -20,13 +21,12 @@ from windlass.pin.environment.ensuring import ensure_environment
 from windlass.pin.environment.pinned import BuiltEnvironment
 from windlass.pin.image.pinned import BuiltImage
 from windlass.pin.provenance import ReplicaRecord, collect, host_facts
-from windlass.plan.codec import encode
-from windlass.plan.job import RunPaths, job_document
+from windlass.plan.job import RunPaths, replica_command
 from windlass.plan.pins import built_name
 from windlass.runs.store import RunFolder
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.container.engine import engine_variables
-from windlass.supervise.job import JobDocument
+from windlass.supervise.job import ReplicaCommand
 
 if TYPE_CHECKING:
     from windlass.backends.site_shell import SiteShell
@@ -59,7 +59,13 @@ def _check_data(prepared: Prepared) -> None:
 
 def _check_out(prepared: Prepared, run: RunFolder) -> Path:
     """Check out the run's code and return the folder; code that runs in place is not copied."""
-    return checkout(prepared.plan.pins.code, prepared.code_folder, run.code, store=prepared.home.cache / "code.git")
+    return checkout(
+        prepared.plan.pins.code,
+        prepared.code_folder,
+        run.code,
+        store=prepared.home.cache / "code.git",
+        repository=prepared.repository,
+    )
 
 
 def _project(prepared: Prepared, code: Path) -> Path:
@@ -140,8 +146,8 @@ def _write(
 ) -> None:
     write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next write
     plan = prepared.plan
-    documents = [job_document(plan, task, places=places, job=1, token="") for task in plan.tasks]
-    record = _provenance(prepared, run, documents, built, image)
+    commands = {task.name: replica_command(plan, task, places=places, job=1) for task in plan.tasks}
+    record = _provenance(prepared, run, commands, built, image)
     write_json(run.path / PROVENANCE, {**record, "site_environment": facts} if facts else record)
 
 
@@ -280,15 +286,15 @@ def _user(shell: SiteShell) -> str:
 def _provenance(
     prepared: Prepared,
     run: RunFolder,
-    documents: Iterable[JobDocument],
+    commands: Mapping[str, ReplicaCommand],
     built: BuiltEnvironment,
     image: BuiltImage | None,
 ) -> dict[str, object]:
     plan = prepared.plan
     replicas = [
-        ReplicaRecord(task=document.task, rank=rank, command=replica.argv, variables={**document.env, **replica.env})
-        for document in documents
-        for rank, replica in enumerate(document.replicas)
+        ReplicaRecord(task=task.name, rank=rank, command=commands[task.name].argv, variables=commands[task.name].env)
+        for task in plan.tasks
+        for rank in range(task.shape.nodes)
     ]
     record = collect(
         run_id=run.id,

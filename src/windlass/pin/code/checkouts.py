@@ -34,7 +34,9 @@ def resolve_code_folder(pin: CodePin, folder: Path, destination: Path) -> Path:
     return destination / pin.subdir if pin.subdir else destination
 
 
-def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | None = None) -> Path:
+def checkout(
+    pin: CodePin, folder: Path, destination: Path, *, store: Path | None = None, repository: Repository | None = None
+) -> Path:
     """Write the pinned tree to `destination` atomically; return the code folder.
 
     Includes executable bits, symbolic links, submodules and LFS files, but no `.git`. Files have the commit's time.
@@ -43,6 +45,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     Args:
         folder: the folder that was pinned; its repository holds the commit.
         store: windlass's repository, for snapshots of folders outside any repository.
+        repository: the folder's repository, if the caller has opened it.
 
     Raises:
         NotFoundError: the commit is in neither repository.
@@ -51,7 +54,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     code_folder = resolve_code_folder(pin, folder, destination)
     if pin.kind in ("in-place", "none"):
         return code_folder
-    repository, commit = find_repository(pin, folder.expanduser().absolute(), store)
+    repository, commit = find_repository(pin, folder.expanduser().absolute(), store, repository)
     destination = destination.absolute()
     if destination.exists() and any(destination.iterdir()):
         _check_same(repository, pin, destination)
@@ -69,13 +72,15 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     return code_folder
 
 
-def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
+def find_repository(
+    pin: CodePin, folder: Path, store: Path | None, opened: Repository | None = None
+) -> tuple[Repository, Commit]:
     """Return the repository that has the pinned commit (the folder's, or else windlass's store), and the commit."""
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():
         candidates.append(store.absolute())
     for candidate in candidates:
-        found = open_repository(candidate)
+        found = opened if opened is not None and candidate == folder else open_repository(candidate)
         commit = found.aimed.read_commit(pin.commit) if found is not None else None
         if found is not None and commit is not None:
             return found, commit

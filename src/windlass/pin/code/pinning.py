@@ -45,6 +45,7 @@ def pin_code(
     write: bool = True,
     revision: str = "",
     store: Path | None = None,
+    repository: Repository | None = None,
 ) -> CodePin:
     """Pin the code in `folder`: a commit, an exact snapshot, or a record of an unpinned tree.
 
@@ -56,6 +57,7 @@ def pin_code(
         write: False for a plan: nothing is written, the ids are the same.
         revision: pin this commit, branch or tag, whatever the state of the working tree.
         store: windlass's bare repository for folders outside any repository; created when needed.
+        repository: the folder's repository, if the caller has opened it.
 
     Raises:
         NotFoundError: no such folder or revision.
@@ -68,7 +70,7 @@ def pin_code(
             "--snapshot, --allow-dirty and an explicit revision are mutually exclusive", hint="use one of them"
         )
     folder = folder.expanduser().absolute()
-    repository = open_repository(folder)
+    repository = repository or open_repository(folder)
     if repository is None:
         return _pin_loose(folder, snapshot=snapshot, allow_dirty=allow_dirty, write=write, store=store)
     if revision:

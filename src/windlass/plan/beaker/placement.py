@@ -13,13 +13,13 @@ from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
 from windlass.plan.placement_result import PlacedTask, Placement
-from windlass.plan.shape import TaskShape, reshaped, shape_at
+from windlass.plan.shape import reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.nodes import check_nodes
 from windlass.plan.slurm.walltime import gpu_budget
 from windlass.sites.beaker import BeakerMount
 from windlass.spec import Experiment, Task
-from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest
+from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest, TaskShape
 
 __all__ = ["beaker_image", "place_on_beaker"]
 
@@ -90,7 +90,7 @@ def _place_task(
     return PlacedTask(
         shape=shape,
         time_s=None if time_s is None else float(time_s),
-        queue=QueueRequest(partition=target.partition, nodes=shape.nodes, python=target.profile.env.python),
+        queue=QueueRequest(partition=target.partition, python=target.profile.env.python),
         chain=ChainConfig(
             scheduler="beaker", mode="requeue", num_links=min(tries, experiment.limit.jobs or tries), can_submit=False
         ),
@@ -115,10 +115,6 @@ def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTar
         is_preemptible=target.is_preemptible,
         datasets=(*(_dataset(mount) for mount in target.mounts), *(more if isinstance(more, list) else ())),
         results=place.results,
-        gpus=shape.gpus,
-        cpus=shape.cpus,
-        memory_bytes=shape.memory_bytes,
-        shared_memory_bytes=task.shared_memory or 0,
         experiment=kept_of_run(experiment.beaker),
         task=merge(_outlives(target), patch),
     )

@@ -7,8 +7,8 @@ from dataclasses import field
 
 from windlass.core.dataclass import dataclass
 from windlass.plan.diagnostics import spec_error
-from windlass.plan.shape import TaskShape
 from windlass.spec import Command, Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["ADDRESS", "PORT", "RANK", "Launch", "LaunchContext", "num_procs", "refuse_owned", "refuse_restarts"]
 

@@ -7,10 +7,11 @@ from math import ceil
 
 from windlass.core.units import format_size
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.shape import TaskShape, best_shape, reshape_overrides
+from windlass.plan.shape import best_shape, reshape_overrides
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites.profile import Partition
 from windlass.spec import Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["check_nodes"]
 

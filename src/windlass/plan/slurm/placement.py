@@ -12,7 +12,7 @@ from windlass.plan.containers import check_site_containers
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
 from windlass.plan.placement_result import PlacedTask, Placement
-from windlass.plan.shape import TaskShape, reshaped, shape_at
+from windlass.plan.shape import reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.nodes import check_nodes
 from windlass.plan.slurm.queue_target import QueueTarget, queue_target_of
@@ -20,6 +20,7 @@ from windlass.plan.slurm.queueing import chain_of, queue_of
 from windlass.plan.slurm.walltime import LinkPlan, gpu_budget, links_of
 from windlass.sites.profile import Partition
 from windlass.spec import Experiment, Limit
+from windlass.supervise.job import TaskShape
 
 __all__ = ["place_on_slurm"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from math import ceil
 
-from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.plan.slurm.walltime import LinkPlan
 from windlass.sites.profile import SiteEnvironment
 from windlass.spec import Task
-from windlass.supervise.job import ChainConfig, QueueRequest
+from windlass.supervise.job import ChainConfig, QueueRequest, TaskShape
 
 __all__ = ["chain_of", "queue_of"]
 
@@ -26,7 +25,6 @@ def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget)
         time_s=links.time_s,
         num_links=links.num_needed,
         num_queued=links.num_queued,
-        nodes=shape.nodes,
         gpus_per_node=shape.gpus,
         gpu_option=scheduler.gpu_option,
         gres_type=there.gres if shape.gpus else "",

@@ -8,9 +8,9 @@ from math import ceil
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.spec import Experiment, Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["LinkPlan", "gpu_budget", "links_of"]
 

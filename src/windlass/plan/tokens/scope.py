@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from windlass.config.annotations import JsonValue
 from windlass.plan.pins import built_name
-from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, flat_params
 from windlass.spec import Experiment, Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["scope_of"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.plan.tokens.tokens import Token, parse_tokens
 from windlass.sites.profile import SiteVariable
 from windlass.spec import Task
+from windlass.supervise.job import TaskShape
 
 __all__ = ["SiteVariables", "site_variables"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.shape import TaskShape
+from windlass.supervise.job import TaskShape
 
 __all__ = ["beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
 

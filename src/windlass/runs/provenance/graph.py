@@ -301,11 +301,13 @@ def _add_run(draft: _Draft, run: str, plan: Mapping[str, object], facts: RunFact
 def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object], facts: RunFacts) -> None:
     task = facts.tasks.get(name)
     argv = [str(word) for word in _list(planned.get("argv"))]
-    nodes, gpus = planned.get("nodes"), planned.get("gpus")
+    nodes, gpus = (_mapping(planned.get("shape")).get(key) for key in ("nodes", "gpus"))
     shape = _count(nodes, "replica") if isinstance(nodes, int) else ""
     shape += f" with {_count(gpus, 'GPU')} each" if isinstance(gpus, int) and gpus else ""
     command = _cut(" ".join(argv[2:] if planned.get("is_shell") is True else argv), 60)
-    before = [str(each) for each in _list(planned.get("after"))] or list(task.after if task else ())
+    before = [str(each) for each in _list(_mapping(planned.get("settings")).get("after"))] or list(
+        task.after if task else ()
+    )
     digest = f"command:{_digest(argv)}" if argv else ""
     draft.add(f"task.{name}", NodeKind.TASK, name, digest, (command, shape), "run")
     for other in before:

@@ -66,7 +66,7 @@ def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
     if count > 1 and not environ.get(_LEADER):
         raise _misfit(f"{_LEADER} is not set, so replicas of different starts cannot be distinguished")
     incarnation = enter_start(folder, environ)
-    return None if incarnation is None else BeakerStart(rank, incarnation, job.task, Path(job.run_dir) / "logs")
+    return None if incarnation is None else BeakerStart(rank, incarnation, job.task, Path(job.paths.run_dir) / "logs")
 
 
 def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | None:
@@ -110,9 +110,9 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
     """
     shown = {name[len(SHOWN_PREFIX) :]: value for name, value in environ.items() if name.startswith(SHOWN_PREFIX)}
     job = JobDocument.read(folder / "job.json")
-    if not shown or not job.delivery:
+    if not shown or not job.paths.delivery:
         return bool(shown)
-    path = Path(job.delivery)
+    path = Path(job.paths.delivery)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = pack_delivery({name: os.fsencode(value) for name, value in shown.items()})
@@ -129,7 +129,7 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
 def remove_delivery_folder(folder: Path) -> None:
     """Remove the folder that held the secrets once it is empty; replicas on one machine may share it."""
     with contextlib.suppress(OSError, PreconditionError):
-        delivery = JobDocument.read(folder / "job.json").delivery
+        delivery = JobDocument.read(folder / "job.json").paths.delivery
         if delivery:
             os.rmdir(os.path.dirname(delivery))
 

@@ -69,10 +69,10 @@ def stage_for_link(job_folder: Path) -> None:
     On a node without space, a link to the shared one is used, with a message; the gate handles one that is never built.
     """
     job = JobDocument.read(job_folder / "job.json")
-    if not job.stage:
+    if not job.paths.stage:
         return
-    place, target = Path(job.build_lock[: -len(".lock")]), Path(job.stage)
-    watch = BuildWatch(job.environment, job.build_lock)
+    place, target = Path(job.paths.build_lock[: -len(".lock")]), Path(job.paths.stage)
+    watch = BuildWatch(job.paths.environment, job.paths.build_lock)
     while not watch.look(time.monotonic()):
         if not watch.reason:
             _stage_or_link(place, target)

@@ -80,8 +80,8 @@ class LinkManager:
         self._job, self._folder, self._incarnation, self._journal = job, job_folder, incarnation, journal
         self._scheduler = scheduler or scheduler_of(job, incarnation.link)
         self._calls = calls or ImmediateCalls()
-        self._watch = HeartbeatWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
-        self._settled = HeartbeatWatch(job_folder, incarnation.name, _NUM_MISSED * job.fencing.renew_s, read)
+        self._watch = HeartbeatWatch(job_folder, incarnation.name, job.site.fencing.quiet_s, read)
+        self._settled = HeartbeatWatch(job_folder, incarnation.name, _NUM_MISSED * job.site.fencing.renew_s, read)
         self._past: tuple[Cause, str, bool] | None = None
         self._past_at = float("-inf")
         self._queued: dict[int, str] = {}
@@ -98,14 +98,14 @@ class LinkManager:
 
     def of_gang(self) -> dict[str, Any]:
         """Return this link's settings, as keyword arguments for the gang's config."""
-        per_job_s = self._job.queue.time_s or self._job.per_job_s
+        per_job_s = self._job.queue.time_s or self._job.settings.per_job_s
         began_at = self._incarnation.began_at
         return {
             "incarnation": self._incarnation.name,
             "link": self._ordinal(),
             "max_links": self._job.chain.num_links,
             "ends_at": self._incarnation.ends_at or (began_at + per_job_s if per_job_s else 0.0),
-            "notice_s": self._job.notice_s,
+            "notice_s": self._job.site.notice_s,
         }
 
     def _ordinal(self) -> int:
@@ -250,7 +250,7 @@ class LinkManager:
         newest = self._journal.task().newest_attempt
         end = newest.end if newest is not None else None
         was_lost = end is not None and (end.needs_new_job or cause_of(end.cause) in _NODE_CAUSES)
-        if self._scheduler is None or not was_lost or len(self._job.replicas) == 1:
+        if self._scheduler is None or not was_lost or self._job.num_replicas == 1:
             return
         try:
             own = self._scheduler.queued().get(self._incarnation.link)
@@ -309,7 +309,7 @@ class LinkManager:
                 times[rank] = os.stat(str(heartbeat_path(place, rank))).st_mtime
         first = min(times, key=times.__getitem__, default=-1)
         others = [at for rank, at in times.items() if rank != first]
-        is_clear = bool(others) and min(others) - times[first] > _NUM_MISSED * self._job.fencing.renew_s
+        is_clear = bool(others) and min(others) - times[first] > _NUM_MISSED * self._job.site.fencing.renew_s
         return first if is_clear else -1
 
     def _ask_about_open_attempt(self, attempt: Attempt, is_quiet: bool, now: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.core.dataclass import dataclass
 from windlass.supervise.container.engine import RUN_LABEL, TOKEN_LABEL
-from windlass.supervise.job import ContainerConfig, JobDocument
+from windlass.supervise.job import JobDocument
 
 __all__ = [
     "SECRETS_INSIDE",
@@ -79,14 +79,14 @@ def create_arguments(
     words += [f"--label={TOKEN_LABEL}={job.token}.{rank}", f"--label={RUN_LABEL}={job.run}"]
     words += _network(job, rank)
     words += _limits(job, user)
-    words += _devices(container, env)
+    words += _devices(job, env)
     words += _user(user)
     mounts = dict.fromkeys((*container.folders, *folders), "readonly")
     mounts.update(dict.fromkeys(container.writable, ""))
     words += [word for path, mode in sorted(mounts.items()) for word in _mount(path, path, mode)]
     words += _mount(secrets, SECRETS_INSIDE, "readonly") if secrets else []
     words += [f"--workdir={container.cwd}"] if container.cwd else []
-    words += [f"--env={name}={value}" for name, value in sorted(_variables(container, env, user).items())]
+    words += [f"--env={name}={value}" for name, value in sorted(_variables(job, env, user).items())]
     command = ["/bin/sh", "-c", f'. {SECRETS_INSIDE} && exec "$@"', "sh", *argv] if secrets else list(argv)
     return [*words, f"--entrypoint={command[0]}", container.image, *command[1:]]
 
@@ -105,22 +105,22 @@ def _network(job: JobDocument, rank: int) -> list[str]:
 
 
 def _limits(job: JobDocument, user: ContainerUser) -> list[str]:
-    container = job.container
-    shared = container.shared_memory_bytes or job.memory_bytes or user.memory_bytes // 2
-    words = [f"--memory={job.memory_bytes}b", f"--memory-swap={job.memory_bytes}b"] if job.memory_bytes else []
-    words += [f"--cpus={container.cpus:g}"] if container.cpus else []
+    memory, cpus = job.shape.memory_bytes, job.shape.cpus
+    shared = job.shape.shared_memory_bytes or memory or user.memory_bytes // 2
+    words = [f"--memory={memory}b", f"--memory-swap={memory}b"] if memory else []
+    words += [f"--cpus={cpus:g}"] if cpus else []
     return words + ([f"--shm-size={shared}b"] if shared else [])
 
 
-def _devices(container: ContainerConfig, env: Mapping[str, str]) -> list[str]:
+def _devices(job: JobDocument, env: Mapping[str, str]) -> list[str]:
     """Return the options that expose the leased GPUs, which are renumbered from 0 inside.
 
     Source: NVIDIA Container Toolkit, Docker and CDI.
     """
     ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
-    if not container.gpus or not ids:
+    if not job.shape.gpus or not ids:
         return []
-    if container.engine == "podman":
+    if job.container.engine == "podman":
         return [f"--device=nvidia.com/gpu={each}" for each in ids]
     return [f'--gpus="device={",".join(ids)}"']
 
@@ -130,11 +130,11 @@ def _user(user: ContainerUser) -> list[str]:
     return [f"--user={user.uid}:{user.gid}", *groups]
 
 
-def _variables(container: ContainerConfig, env: Mapping[str, str], user: ContainerUser) -> dict[str, str]:
+def _variables(job: JobDocument, env: Mapping[str, str], user: ContainerUser) -> dict[str, str]:
     own = {} if user.uid == 0 else {"HOME": _HOME}
     own.update({"USER": user.name, "LOGNAME": user.name} if user.name else {})
     found = {**own, **env}
-    if container.gpus and found.get("CUDA_VISIBLE_DEVICES"):
+    if job.shape.gpus and found.get("CUDA_VISIBLE_DEVICES"):
         found["CUDA_VISIBLE_DEVICES"] = ",".join(str(n) for n in range(len(found["CUDA_VISIBLE_DEVICES"].split(","))))
     return found
 

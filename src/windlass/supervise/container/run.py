@@ -72,11 +72,11 @@ def contained(
         folder: the job's folder.
         argv, env: the user's command and variables inside the container.
     """
-    secret = {use.name for use in job.secrets if not use.is_file} & set(env)
+    secret = {use.name for use in job.settings.secrets if not use.is_file} & set(env)
     outer = {**os.environ, TOKEN_NAME: env[TOKEN_NAME]}
     outer.update({_INSIDE + name: value for name, value in env.items() if name not in secret})
     if secret:
-        delivery = Path(job.delivery)
+        delivery = Path(job.paths.delivery)
         path = delivery.with_name(f"{delivery_token(delivery)}.{job.token}.{rank}.sh")  # removed with the delivery
         write_atomic(path, secrets_script({name: env[name] for name in secret}), mode=0o600, is_durable=False)
         outer[_SECRETS] = str(path)
@@ -182,7 +182,7 @@ class _Replica:
         self._is_terminated = True
         signal.setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
         first = self._first() if self._id else 0
-        targets = targets_of(first, is_shell=self._job.is_shell) if first else []
+        targets = targets_of(first, is_shell=self._job.command.is_shell) if first else []
         self._targets = [found for found in map(identify, targets) if found is not None]
         delivered = [_signal(pid) for pid in targets]
         if delivered and all(delivered):
@@ -211,7 +211,7 @@ class _Replica:
     def say(self, cause: Cause, message: str, code: int) -> int:
         """Report a cause in the log and the journal; return the code."""
         place = {
-            "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
+            "WINDLASS_JOURNAL": str(Path(self._job.paths.run_dir) / "journal"),
             "WINDLASS_TASK": self._job.task,
             "WINDLASS_RANK": str(self._rank),
             "WINDLASS_ATTEMPT": str(self._attempt),
@@ -262,7 +262,9 @@ class _Replica:
     def _shown(self) -> list[str]:
         """Return paths that are known only in the job: the control folder, and secrets as files."""
         control = [str(Path(self._env["WINDLASS_CONTROL"]).parent)] if "WINDLASS_CONTROL" in self._env else []
-        return control + [self._env[use.name] for use in self._job.secrets if use.is_file and use.name in self._env]
+        return control + [
+            self._env[use.name] for use in self._job.settings.secrets if use.is_file and use.name in self._env
+        ]
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
@@ -282,7 +284,7 @@ class _Replica:
             return self.say(Cause.START_FAILED, f"the container did not start: {problem}", 127)
         code = int(state.get("ExitCode", client_code))
         if code and state.get("OOMKilled"):
-            limit = f"{self._job.memory_bytes / 2**20:g} MiB"
+            limit = f"{self._job.shape.memory_bytes / 2**20:g} MiB"
             return self.say(Cause.OUT_OF_MEMORY, f"the container needed more memory than its limit of {limit}", code)
         if state.get("Error"):
             return self.say(Cause.START_FAILED, f"the container did not start: {_last_line(state['Error'])}", 127)

@@ -61,7 +61,7 @@ class Leader:
         self._gate = StartGate(job, job_folder, self._holder)
         self._links = ports.make_links(journal, self.tick)
         self._server = ports.network.as_leader(self.on_status, self._on_lost) if job.num_replicas > 1 else None
-        self._stragglers = Stragglers(job.straggler)
+        self._stragglers = Stragglers(job.site.straggler)
         self._entries: dict[str, float] = {}
         self._ended: tuple[int, set[int]] = (0, set())
         self._entries_at = 0.0
@@ -69,12 +69,12 @@ class Leader:
         gang = GangConfig(
             job=job.job,
             num_replicas=job.num_replicas,
-            num_heads=job.num_heads,
-            budgets=Budgets(job.interrupted, job.failed),
-            ready_timeout_s=job.ready_timeout_s,
-            grace_s=job.grace_s,
-            per_job_s=job.queue.time_s or job.per_job_s,
-            time_s=job.time_s,
+            num_heads=job.command.num_heads,
+            budgets=Budgets(job.settings.interrupted, job.settings.failed),
+            ready_timeout_s=job.settings.ready_timeout_s,
+            grace_s=job.settings.grace_s,
+            per_job_s=job.queue.time_s or job.settings.per_job_s,
+            time_s=job.settings.time_s,
             can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
             **self._links.of_gang() if self._links is not None else {},
         )
@@ -117,7 +117,7 @@ class Leader:
         """Handle a replica's status, from the socket or from this process."""
         if status.notice and self._links is not None:
             status = self._links.explain(status, self._clock.monotonic())
-        if self._job.checkpoint_pattern and not self.core.is_over:
+        if self._job.settings.checkpoint_pattern and not self.core.is_over:
             self._check_entries_when_ended(status)
         slow = self._stragglers.look(status.attempt, status.rank, status.step_s)
         if slow:
@@ -147,7 +147,11 @@ class Leader:
         if self._links is not None and not self.core.is_over:
             self._links.tick(now)
         self._run(self.core.on_tick(now))
-        if self._job.checkpoint_pattern and not self.core.is_over and now >= self._entries_at + _ENTRIES_EVERY_S:
+        if (
+            self._job.settings.checkpoint_pattern
+            and not self.core.is_over
+            and now >= self._entries_at + _ENTRIES_EVERY_S
+        ):
             self._entries_at = now
             self._check_entries()
 
@@ -203,9 +207,9 @@ class Leader:
 
     def _check_entries(self) -> None:
         """Record files and folders that match the checkpoint pattern and have stopped changing."""
-        folder = Path(self._job.checkpoints)
+        folder = Path(self._job.paths.checkpoints)
         recorded = self._journal.task().entries
-        for path in _matches(folder, self._job.checkpoint_pattern):
+        for path in _matches(folder, self._job.settings.checkpoint_pattern):
             name = str(path.relative_to(folder))
             if name in recorded:
                 continue
@@ -235,7 +239,7 @@ class Leader:
         """
         self._journal.poll()
         facts = self._journal.facts
-        if self._job.delivery and facts.state.is_terminal:
+        if self._job.paths.delivery and facts.state.is_terminal:
             self._remove_delivery()
         try:
             self._gate.close()
@@ -245,7 +249,7 @@ class Leader:
             self._links.cancel_rest()
             self._links.release_dependents()
         is_new = self._job.task not in facts.outputs
-        if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
+        if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.paths.out):
             self._record_outputs()
         if self._links is not None:
             self._links.end_job()
@@ -261,13 +265,13 @@ class Leader:
         from windlass.supervise.remote.delivery import remove_delivery  # lazy: most jobs have no secrets
 
         try:
-            remove_delivery(Path(self._job.delivery))
+            remove_delivery(Path(self._job.paths.delivery))
         except OSError as error:
             self._note(f"cannot remove the secrets: {error}")
 
     def _record_outputs(self) -> None:
         try:
-            manifest = commit_manifest(Path(self._job.out), is_beside=True)
+            manifest = commit_manifest(Path(self._job.paths.out), is_beside=True)
             self._journal.append(
                 events.OUTPUTS,
                 attempt=self.core.order.attempt,

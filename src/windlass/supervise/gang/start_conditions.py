@@ -28,7 +28,7 @@ class StartGate:
         self._folder = job_folder
         self._holder = holder
         self._label = f"{job.run}/{job.task}"
-        self._build = _watch(job) if job.environment else None
+        self._build = _watch(job) if job.paths.environment else None
         self.gpus: tuple[str, ...] = ()
 
     @property
@@ -38,7 +38,7 @@ class StartGate:
 
     def failed_upstream(self, facts: RunFacts) -> str:
         """Return the name of an upstream task that ended without success, or ""."""
-        for name in self._job.after:
+        for name in self._job.settings.after:
             state = facts.task(name).state
             if state.is_terminal and state is not State.SUCCEEDED:
                 return name
@@ -50,7 +50,7 @@ class StartGate:
 
     def reason(self, facts: RunFacts) -> str:
         """Return why the task may not start yet, or "" if it may; its leases are then held."""
-        waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
+        waiting = [name for name in self._job.settings.after if facts.task(name).state is not State.SUCCEEDED]
         if waiting:
             return "waits for " + ", ".join(f"task {name}" for name in waiting)
         if self._build is not None and self._build.reason:
@@ -73,4 +73,4 @@ class StartGate:
 def _watch(job: JobDocument) -> BuildWatch:
     from windlass.supervise.builds.watch import BuildWatch as Watch  # lazy: only sites have environments to wait for
 
-    return Watch(job.environment, job.build_lock)
+    return Watch(job.paths.environment, job.paths.build_lock)

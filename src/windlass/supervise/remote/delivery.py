@@ -39,17 +39,17 @@ def secret_values(job: JobDocument) -> dict[str, bytes]:
     Raises:
         AccessError: the delivery is gone, readable by others, damaged, or lacks a secret.
     """
-    if not job.secrets:
+    if not job.settings.secrets:
         return {}
-    values = read_delivery(Path(job.delivery))
-    missing = sorted({use.name for use in job.secrets} - set(values))
+    values = read_delivery(Path(job.paths.delivery))
+    missing = sorted({use.name for use in job.settings.secrets} - set(values))
     if missing:
         raise AccessError(
             f"the job got no value for {', '.join(f'`{name}`' for name in missing)}",
             hint="launch again",
             code="secret-missing",
         )
-    return {use.name: values[use.name] for use in job.secrets}
+    return {use.name: values[use.name] for use in job.settings.secrets}
 
 
 def secret_variables(job: JobDocument) -> dict[str, str]:
@@ -59,9 +59,9 @@ def secret_variables(job: JobDocument) -> dict[str, str]:
     """
     variables = {}
     values = secret_values(job)
-    for use in job.secrets:
+    for use in job.settings.secrets:
         if use.is_file:
-            path = Path(job.delivery).with_name(f"{delivery_token(Path(job.delivery))}.{use.name}")
+            path = Path(job.paths.delivery).with_name(f"{delivery_token(Path(job.paths.delivery))}.{use.name}")
             write_atomic(path, values[use.name], mode=0o600, is_durable=False)
             variables[use.name] = str(path)
         else:

@@ -52,18 +52,18 @@ class ControlFile:
     def variables(self, gpus: str) -> dict[str, str]:
         """Return the variables that describe the job; `gpus` are the ids leased for the gang, comma separated."""
         ours = {
-            "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
+            "WINDLASS_JOURNAL": str(Path(self._job.paths.run_dir) / "journal"),
             "WINDLASS_CONTROL": str(self._path),
-            "WINDLASS_CHECKPOINT_PATTERN": self._job.checkpoint_pattern,
-            "WINDLASS_RESUME": "1" if self._job.is_resuming else "0",
+            "WINDLASS_CHECKPOINT_PATTERN": self._job.settings.checkpoint_pattern,
+            "WINDLASS_RESUME": "1" if self._job.settings.is_resuming else "0",
             TOKEN_NAME: f"{self._job.token}.{self._rank}",
         }
         for variable, is_file in (("WINDLASS_SECRET_NAMES", False), ("WINDLASS_SECRET_FILES", True)):
-            names = [use.name for use in self._job.secrets if use.is_file is is_file]
+            names = [use.name for use in self._job.settings.secrets if use.is_file is is_file]
             if names:
                 ours[variable] = ",".join(names)
-        if self._job.checkpoint_every_s:
-            ours["WINDLASS_CHECKPOINT_EVERY"] = f"{self._job.checkpoint_every_s:g}"
+        if self._job.settings.checkpoint_every_s:
+            ours["WINDLASS_CHECKPOINT_EVERY"] = f"{self._job.settings.checkpoint_every_s:g}"
         if self._job.lease.folder:
             ids = [gpu for gpu in gpus.split(",") if gpu]
             share = len(ids) // self._job.num_replicas

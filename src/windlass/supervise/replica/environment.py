@@ -56,7 +56,6 @@ def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
 
 def user_environment(
     job: JobDocument,
-    rank: int,
     *,
     tokens: Mapping[str, str],
     ours: Mapping[str, str],
@@ -72,18 +71,17 @@ def user_environment(
         base: the environment to inherit from; this process's by default.
     """
     base = os.environ if base is None else base
-    names = INHERITED | {name for name in job.inherit if not name.endswith("*")}
-    taken = frozenset(job.unset)
-    prefixes = INHERITED_PREFIXES + tuple(name[:-1] for name in job.inherit if name.endswith("*"))
+    names = INHERITED | {name for name in job.site.inherit if not name.endswith("*")}
+    taken = frozenset(job.command.unset)
+    prefixes = INHERITED_PREFIXES + tuple(name[:-1] for name in job.site.inherit if name.endswith("*"))
     env = {
         name: value
         for name, value in base.items()
         if name not in taken and (name in names or name.startswith(prefixes))
     }
-    env["PWD"] = os.path.abspath(job.cwd)
-    for source in (job.env, job.replicas[rank].env):
-        env.update({name: replace_tokens(value, tokens) for name, value in source.items()})
-    for name, entries in (("PATH", job.path), ("PYTHONPATH", job.python_path)):
+    env["PWD"] = os.path.abspath(job.command.cwd)
+    env.update({name: replace_tokens(value, tokens) for name, value in job.command.env.items()})
+    for name, entries in (("PATH", job.command.path), ("PYTHONPATH", job.command.python_path)):
         if entries:
             env[name] = os.pathsep.join([*entries, *([env[name]] if env.get(name) else [])])
     env.update(ours)

@@ -61,7 +61,7 @@ class LinuxProcesses:
         self._incarnation, self._clock, self._selector = incarnation, clock, selector
         self._place = incarnation.folder(job_folder)
         self.host = own_host()
-        self.address = job.host_address or own_address(job.interface)
+        self.address = job.site.host_address or own_address(job.site.interface)
         self.secret_problem = ""
         self._redactor = self._make_redactor()
         self._control = ControlFile(job, rank, incarnation)
@@ -96,7 +96,7 @@ class LinuxProcesses:
         if self.secret_problem:
             raise AccessError(self.secret_problem, code="secret-missing")
         secrets = secret_variables(self._job)
-        for folder in (self._job.out, self._job.checkpoints):
+        for folder in (self._job.paths.out, self._job.paths.checkpoints):
             os.makedirs(folder, exist_ok=True)
         process = self._user_process(attempt)
         ours = self._control.variables
@@ -119,7 +119,7 @@ class LinuxProcesses:
 
     def clear_scratch(self, attempt: int) -> str:
         """See `Processes.clear_scratch`."""
-        logs = Path(self._job.run_dir) / "logs" / str(attempt) / self._job.task
+        logs = Path(self._job.paths.run_dir) / "logs" / str(attempt) / self._job.task
         return clear_scratch(self._job.token, self._rank, attempt, logs, self._redactor)
 
     def request(self, command: WriteControl) -> str:
@@ -186,7 +186,7 @@ class JobFiles:
 
     def open_journal(self, on_record: Callable[[Record], None]) -> Journal:
         """See `Disk.open_journal`."""
-        journal, name = Path(self._job.run_dir) / "journal", self._incarnation.name
+        journal, name = Path(self._job.paths.run_dir) / "journal", self._incarnation.name
         return RunJournalView(journal, self._job.task, self._rank, self._clock, incarnation=name, on_record=on_record)
 
     def claims(self) -> Claims:

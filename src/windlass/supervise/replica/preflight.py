@@ -29,7 +29,7 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
         "port": lambda: _port(address),
         "clock": lambda: _clock(incarnation),
     }
-    found = (checks[name]() for name in job.preflight)
+    found = (checks[name]() for name in job.site.preflight)
     return next((problem for problem in found if problem), "")
 
 

@@ -94,7 +94,7 @@ class Supervisor:
         self.exit_code: int | None = None
         self._process: UserCode | None = None
         lost_s = self._processes.decision().lost_s
-        self._watch = StallWatch(job.task, rank, job.stall_floor_s, lost_s, self._on_step)
+        self._watch = StallWatch(job.task, rank, job.settings.stall_floor_s, lost_s, self._on_step)
         self._noted: set[str] = set()
         self._journal = self._disk.open_journal(self._on_record)
         self._journal.widen()
@@ -103,7 +103,7 @@ class Supervisor:
             job=job.job,
             host=self._host,
             address=self._processes.address,
-            grace_s=job.grace_s,
+            grace_s=job.settings.grace_s,
             journal=self._journal,
             incarnation=incarnation.name,
         )
@@ -306,7 +306,7 @@ class Supervisor:
     def _stall(self, now: float) -> End | None:
         """Return the end to record for a stalled process; None if the stall detector found no stall."""
         assert self._process is not None
-        if not self._job.is_stall_watched:
+        if not self._job.settings.is_stall_watched:
             return None
         message = self._watch.verdict(
             now, self._processes.decision(), self._journal.poll, self._process.stopped_by_signal

@@ -48,11 +48,11 @@ def user_command(
 
         order = order_inside(job, order)
         base = {name: os.environ[name] for name in INHERITED_INSIDE if name in os.environ}
-    own = job.replicas[rank]
-    tokens = attempt_tokens(job.token, rank, attempt, order, [*own.argv, *own.env.values(), *job.env.values()])
-    words = [replace_tokens(word, tokens) for word in own.argv]
+    command = job.command
+    tokens = attempt_tokens(job.token, rank, attempt, order, [*command.argv, *command.env.values()])
+    words = [replace_tokens(word, tokens) for word in command.argv]
     variables = {**ours(order.gpus), "WINDLASS_HOSTS": order.hosts}
-    env = user_environment(job, rank, tokens=tokens, ours=variables, secrets=secrets, base=base)
+    env = user_environment(job, tokens=tokens, ours=variables, secrets=secrets, base=base)
     if base is None:
         return UserCommand(words, words, env)
     return UserCommand(words, *contained(job, folder, rank, attempt, words, env))

@@ -52,7 +52,7 @@ class UserProcess:
     ) -> None:
         self.attempt = attempt
         self._job, self._rank, self._context, self._clock, self._host = job, rank, context, clock, host
-        log = Path(job.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
+        log = Path(job.paths.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
         self._pump = LogPump(context.log_pipe, log, redactor, clock)
         self._child: Child | None = None
         self._process: ProcessId | None = None
@@ -71,7 +71,7 @@ class UserProcess:
 
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
         """Fork the user's process behind its gate; return its identity. Raises OSError if the fork fails."""
-        cwd = "/" if self._job.container.image else self._job.cwd
+        cwd = "/" if self._job.container.image else self._job.command.cwd
         self._child = spawn(argv, env, cwd, self._context.log_pipe.write_fd)
         self._process = ProcessId.parse(self._child.process)
         return self._child.process
@@ -139,7 +139,7 @@ class UserProcess:
         if self._process is None or not is_alive(self._process):
             return
         root = self._process.pid
-        targets = targets_of(root, is_shell=self._job.is_shell)
+        targets = targets_of(root, is_shell=self._job.command.is_shell)
         self._terminated = [found for found in map(identify, targets) if found is not None]
         for pid in targets:
             self._terminate(pid)
@@ -236,13 +236,13 @@ class UserProcess:
             self._oom_watch.look_at(self._process.pid, now)
         if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
             return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
-        if self._job.memory_bytes and not self._job.container.image:
+        if self._job.shape.memory_bytes and not self._job.container.image:
             return self._too_much_memory(now, others)
         return None
 
     def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
         """Compare memory with the limit: first a cheap sum that overcounts shared pages, then the exact sum."""
-        limit, pids = self._job.memory_bytes, below(self._roots(), others())
+        limit, pids = self._job.shape.memory_bytes, below(self._roots(), others())
         if resident_bytes(pids) <= limit or now < self._weigh_at:
             return None
         used = proportional_bytes(pids)
@@ -264,12 +264,14 @@ class UserProcess:
             finish=finish,
             was_out_of_memory=self._oom_watch.has_struck(),
             memory_note=self._memory_note,
-            was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
+            was_disk_full=result.is_blocked
+            or _has_no_room(self._job.paths.out)
+            or _has_no_room(self._job.paths.checkpoints),
             lines=lines,
         )
         at = self._exited_at or self._clock.now()
         end = classify(code, evidence, rank=self._rank, host=self._host, at=at)
-        is_build_at_fault = self._job.builds and end.cause == Cause.USER_ERROR
+        is_build_at_fault = self._job.command.builds and end.cause == Cause.USER_ERROR
         return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
 
     def _why_fenced(self) -> str:

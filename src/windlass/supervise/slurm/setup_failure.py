@@ -34,7 +34,7 @@ def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping
         return 0
     clock = SystemClock()
     journal = RunJournalView(
-        Path(job.run_dir) / "journal", job.task, 0, clock, incarnation=incarnation.name, on_record=lambda _: None
+        Path(job.paths.run_dir) / "journal", job.task, 0, clock, incarnation=incarnation.name, on_record=lambda _: None
     )
     journal.widen()
     links = LinkManager(job, folder, incarnation, journal)
@@ -43,7 +43,7 @@ def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping
         links.begin()
         end = End(str(cause_of(cause)), host=environ.get("SLURMD_NODENAME", os.uname().nodename), message=message)
         journal.append(events.ATTEMPT_ENDED, job=job.job, attempt=_next(task), epoch=0, end=end.to_data())
-        decision = _decide(links, journal.task(), Budgets(job.interrupted, job.failed))
+        decision = _decide(links, journal.task(), Budgets(job.settings.interrupted, job.settings.failed))
         if decision.verdict is None:
             links.queue_next(clock.monotonic())
             journal.close()

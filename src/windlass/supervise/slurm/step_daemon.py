@@ -86,7 +86,7 @@ def _note(job: JobDocument, rank: int, incarnation: str, message: str) -> None:
     from windlass.supervise.gang.journal_view import RunJournalView
 
     with contextlib.suppress(OSError):  # informational
-        folder = Path(job.run_dir) / "journal"
+        folder = Path(job.paths.run_dir) / "journal"
         journal = RunJournalView(
             folder, job.task, rank, SystemClock(), incarnation=incarnation, on_record=lambda _: None
         )

@@ -62,7 +62,7 @@ def test_a_trial_is_the_plan_with_other_values(prepared: Prepared) -> None:
     made = TrialTemplate.of(prepared, "hill")
     trial = made.prepared(("params.lr=0.5", "tasks.train.nodes=3"), Home.default(), trial="00007")
     assert trial.plan.tasks[0].argv[-1].endswith("t.py 0.5")
-    assert trial.plan.tasks[0].nodes == 3
+    assert trial.plan.tasks[0].shape.nodes == 3
     assert trial.plan.pins == prepared.plan.pins
     assert trial.experiment.context.group == "hill"
     assert "trial 00007 of sweep hill" in trial.plan.notes

@@ -147,8 +147,8 @@ def needed(plan: Plan) -> dict[str, float]:
     """Return the CPUs and GPUs that a trial's largest task needs on all its nodes."""
     most: dict[str, float] = {"CPU": 1.0}
     for task in plan.tasks:
-        for name, amount in {"CPU": task.cpus or 1.0, "GPU": float(task.gpus)}.items():
-            most[name] = max(most.get(name, 0.0), amount * task.nodes)
+        for name, amount in {"CPU": task.shape.cpus or 1.0, "GPU": float(task.shape.gpus)}.items():
+            most[name] = max(most.get(name, 0.0), amount * task.shape.nodes)
     return {name: amount for name, amount in most.items() if amount}
 
 

@@ -158,9 +158,9 @@ def last_words(run: Run) -> str:
 
 def _task_of(template: TrialTemplate) -> str:
     tasks = template.plan.tasks
-    if len(tasks) == 1 and tasks[0].nodes == 1:
+    if len(tasks) == 1 and tasks[0].shape.nodes == 1:
         return tasks[0].name
-    has = f"{len(tasks)} tasks" if len(tasks) != 1 else f"a task on {tasks[0].nodes} nodes"
+    has = f"{len(tasks)} tasks" if len(tasks) != 1 else f"a task on {tasks[0].shape.nodes} nodes"
     raise UsageError(
         f"a slot is one task on one node, but {template.plan.name} has {has}",
         hint="remove `trainable`: each trial is then a separate run",
