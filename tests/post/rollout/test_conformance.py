@@ -12,6 +12,7 @@ from tests.train.model import tiny
 from windlass.core.clock import FakeClock
 from windlass.post.rollout.engine import Engine
 from windlass.post.rollout.fake import FakeEngine
+from windlass.post.rollout.transformers import TransformersEngine
 
 
 class TestEmbedded(EngineConformance):
@@ -28,3 +29,19 @@ class TestFake(EngineConformance):
 
     def weights(self) -> Mapping[str, Tensor]:
         return {}
+
+
+class TestTransformers(EngineConformance):
+    def make(self, *, max_open: int | None = None) -> Engine:
+        model = tiny.decoder(family="llama")
+        settings = {"num_slots": 4, "max_length": 64, "version": 1, "max_open": max_open}
+        return TransformersEngine(model.config, self.weights(), **settings)  # type: ignore[arg-type]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return dict(tiny.decoder(family="llama").named_parameters())
+
+    def test_deterministic_engines_repeat_samples_in_any_order(self) -> None:
+        assert not self.make().facts.is_deterministic
+
+    def test_a_load_in_flight_splits_samples(self) -> None:
+        assert not self.make().facts.has_in_flight_update
