@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from windlass.train.modules.state import load_training_state, training_state
 from windlass.train.optim.build import build_optimizer
 from windlass.train.optim.config import DionConfig, NorMuonConfig
-from windlass.train.optim.matrices import newton_schulz
+from windlass.train.optim.muon import newton_schulz
 from windlass.train.optim.skip import step_unless
 
 SHAPES = [(6, 10), (10, 6), (7, 7)]

@@ -129,7 +129,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, float]:
 TARGETS = {
     "csv": "windlass.tune.followers.files:CSVTarget",
     "json": "windlass.tune.followers.files:JSONTarget",
-    "tensorboard": "windlass.tune.followers.tensorboard:TensorBoardTarget",
+    "tensorboard": "windlass.tune.followers.files:TensorBoardTarget",
     "wandb": "windlass.tune.followers.wandb_runs:WandbTarget",
     "mlflow": "windlass.tune.followers.mlflow_runs:MLflowTarget",
 }

@@ -171,7 +171,7 @@ class RunsExecutor:
         """Find the runs of another controller's attempts, and continue launches that were interrupted."""
         found = {}
         for trial, attempt in running.items():
-            run = self._run(trial, attempt)
+            run = self._template.find_run(trial, attempt, self._home)
             if run is None:
                 continue
             with suppress(UnreachableError):  # requested again while it is watched
@@ -196,12 +196,13 @@ class RunsExecutor:
 
     def _launch(self, start: StartAttempt) -> list[Event]:
         refusal: WindlassError | None = None
-        run = self._run(start.trial, start.attempt)
+        run = self._template.find_run(start.trial, start.attempt, self._home)
         if run is None:
             try:
                 run = self._new_run(start)
             except WindlassError as error:
-                refusal, run = error, self._run(start.trial, start.attempt)  # the run may still exist and continue
+                refusal = error
+                run = self._template.find_run(start.trial, start.attempt, self._home)  # it may still exist and continue
         if run is None and isinstance(refusal, UnreachableError):
             self._queue.appendleft(start)
             self._launch_at, self._trouble = time.monotonic() + _AGAIN_S, refusal.message
@@ -230,10 +231,6 @@ class RunsExecutor:
 
         run_id = self._template.run_id(start.trial, start.attempt)
         return Run(start_run(prepared, log=self._log, run_id=run_id, stage_more=stage_more), self._home)
-
-    def _run(self, trial: str, attempt: int) -> Run | None:
-        folder = RunFolder(self._home.runs / self._template.run_id(trial, attempt))
-        return Run(folder, self._home) if (folder.path / "plan.json").exists() else None
 
     def _halt(self, order: Halt) -> None:
         for start in list(self._queue):

@@ -21,9 +21,11 @@ from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.launcher.prepare import Options, Prepared
+from windlass.launcher.run import Run
 from windlass.plan.plan import Plan
 from windlass.plan.planner import make_plan
 from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
 from windlass.spec import Experiment
 
 __all__ = [
@@ -77,6 +79,11 @@ class TrialTemplate:
         text = "\0".join((self.token, trial, str(attempt)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return f"{self.plan.name}-" + "".join(_LETTERS[byte % 32] for byte in digest)
+
+    def find_run(self, trial: str, attempt: int, home: Home) -> Run | None:
+        """Return the run of an attempt; None unless its launch has written the plan."""
+        folder = RunFolder(home.runs / self.run_id(trial, attempt))
+        return Run(folder, home) if (folder.path / "plan.json").exists() else None
 
     def prepared(self, overrides: tuple[str, ...], home: Home, *, trial: str = "") -> Prepared:
         """Return the plan of one trial, ready to launch. Pure, except that planning reads the site's state.

@@ -13,7 +13,6 @@ from windlass.launcher.start import start_runs
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
-from windlass.runs.store import RunFolder
 from windlass.tune.executors.channel import Message
 from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
 from windlass.tune.executors.runs.trial_template import TrialTemplate
@@ -129,8 +128,7 @@ class SlotRuns:
         )
 
     def _run(self, name: str) -> Run | None:
-        folder = RunFolder(self._home.runs / self._id(name))
-        return Run(folder, self._home) if (folder.path / "plan.json").exists() else None
+        return self._template.find_run(f"slot {name}", 0, self._home)
 
     def _id(self, name: str) -> str:
         return self._template.run_id(f"slot {name}", 0)
