@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ from windlass.train.parallel.apply import parallelize, pipeline_of, replicas_of
 from windlass.train.parallel.world import World
 from windlass.train.plan.checks import check_parts, plan_misfits
 from windlass.train.recipe import Recipe
+from windlass.train.reference import load_reference
 from windlass.train.resolve import ResolvedRecipe
 from windlass.train.targets.config import ModelTarget
 from windlass.train.targets.model import build_own_model, form_of, own_vocab_size
@@ -51,7 +52,16 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.checkpoint.protocol import CheckpointStore
 
-__all__ = ["build_trainer", "building", "checkpoint_folder", "ensure_folder", "removing_if_refused"]
+__all__ = [
+    "build_trainer",
+    "building",
+    "checkpoint_folder",
+    "ensure_folder",
+    "open_run_store",
+    "removing_if_refused",
+    "replicas_of_model",
+    "run_callbacks",
+]
 
 
 def checkpoint_folder(folder: str, name: str) -> str:
@@ -148,14 +158,15 @@ def build_trainer(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]
     """
     chosen = recipe.recipe if isinstance(recipe, ResolvedRecipe) else recipe
     folder = "" if chosen.no_checkpoints else checkpoint_folder(chosen.checkpoint.folder, chosen.name)
-    with removing_if_refused(folder, world):
-        return _built(recipe, world)
-
-
-def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
     resolved = (
         recipe if isinstance(recipe, ResolvedRecipe) else ResolvedRecipe(recipe=recipe, source="python", origins={})
     )
+    build = _built if not chosen.BUILDER else cast("Callable[..., Trainer[Any]]", load_reference(chosen.BUILDER))
+    with removing_if_refused(folder, world):
+        return build(resolved, world)
+
+
+def _built(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     recipe = resolved.recipe
     problems = [*plan_misfits(recipe), *_misfits(recipe)]
     if problems:
@@ -164,7 +175,7 @@ def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
     vocab_size = _vocab_size(recipe, model)
     freeze(model, recipe.optim.groups)
     names = [name for name, _ in plain_parameters(model)]
-    store = _store(recipe, model, world)
+    store = open_run_store(recipe, model, world)
     parallelize(model, recipe.parallel, world)
     loader = _loader(recipe, world, vocab_size)
     if isinstance(model, Decoder) and isinstance(recipe.model, ModelConfig):
@@ -175,7 +186,7 @@ def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
         duration=recipe.duration,
         stop=recipe.stop,
         schedule=_schedule(recipe, loader),
-        callbacks=_callbacks(recipe, vocab_size),
+        callbacks=run_callbacks(recipe, vocab_size),
         store=store,
         checkpoint=recipe.checkpoint,
         world=world,
@@ -250,7 +261,9 @@ def _schedule(recipe: Recipe, loader: Loader[Any]) -> ScheduleConfig | Callable[
 
 def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]) -> TrainModule[Any]:
     is_strict = recipe.parallel.strict is not None
-    optimizer = build_optimizer(model, recipe.optim, is_strict=is_strict, replicas=_replicas(model, world), names=names)
+    optimizer = build_optimizer(
+        model, recipe.optim, is_strict=is_strict, replicas=replicas_of_model(model, world), names=names
+    )
     if recipe.train_module is not None:
         return build_own_module(recipe, recipe.train_module, model, optimizer, world)
     kind = LanguageModule if pipeline_of(model) is None else PipelinedModule
@@ -266,7 +279,7 @@ def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]
     )
 
 
-def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
+def replicas_of_model(model: nn.Module, world: World) -> ProcessGroup | None:
     """Return the processes that hold identical, unsharded parameters, so that an optimizer can split its work."""
     names = () if world.mesh is None else world.mesh.mesh_dim_names or ()
     if world.mesh is None or "tp" in names or replicas_of(model) is None or "dp_replicate" not in names:
@@ -283,7 +296,7 @@ def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
     return dataclasses.replace(data, microbatch_tokens=data.batch_tokens // strict.shards)
 
 
-def _store(recipe: Recipe, model: nn.Module, world: World) -> CheckpointStore | None:
+def open_run_store(recipe: Recipe, model: nn.Module, world: World) -> CheckpointStore | None:
     if recipe.no_checkpoints:
         return None
     from windlass.train.checkpoint.store import open_store  # lazy: runs without checkpoints do not need it
@@ -306,5 +319,5 @@ def _wanted(recipe: Recipe) -> Mapping[str, CallbackConfig]:
     return {name: config for name, config in recipe.callbacks.items() if config.kind not in left_out}
 
 
-def _callbacks(recipe: Recipe, vocab_size: int | None) -> Mapping[str, TrainerCallback | None]:
+def run_callbacks(recipe: Recipe, vocab_size: int | None) -> Mapping[str, TrainerCallback | None]:
     return build_callbacks(_wanted(recipe), evaluation_makers(recipe, vocab_size))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.metrics import StepMetrics, refuse_bad_loss
-from windlass.train.modules.protocol import StepFacts
+from windlass.train.modules.protocol import HasComponents, StepFacts
 from windlass.train.randomness import generator_states, restore_generators
 from windlass.train.stopping import StopReason
 
@@ -32,7 +32,7 @@ _REASONS = tuple(StopReason)
 class _Boundary:
     """Values that all processes agreed on at a step boundary."""
 
-    weight: float
+    weights: tuple[float, ...]
     tokens: int
     stop: StopReason | None
     is_over: bool
@@ -153,9 +153,9 @@ class Loop(Generic[T]):
         module, world, checkpointer = trainer.module, trainer.world, trainer.checkpointer
         reason = self.agreed_stop or trainer.stopper.reason(self._step_s)
         digest = trainer.metrics.digest
+        weights = self._weights(batch)
         totals = world.sum_on_host(
             [
-                0.0 if batch is None else module.weigh(batch),
                 0.0 if batch is None else module.count(batch),
                 float(batch is None),
                 float(self._wants_permanent),
@@ -164,21 +164,30 @@ class Loop(Generic[T]):
                 digest,
                 digest * digest,
                 *(float(reason is each) for each in _REASONS),
+                *weights,
             ]
         )
         self._wants_permanent = self._wants_ephemeral = False
         replicas = world.size // world.share.world
-        self.agreed_stop = _first_reason(totals[8:])
+        self.agreed_stop = _first_reason(totals[7 : 7 + len(_REASONS)])
         return _Boundary(
-            weight=totals[0] / replicas,
-            tokens=round(totals[1] / replicas),
-            is_over=totals[2] > 0,
-            is_permanent_wanted=totals[3] > 0,
-            is_ephemeral_wanted=totals[4] > 0,
-            is_save_done=totals[5] == world.size,
-            is_uniform=totals[7] * world.size == totals[6] * totals[6],
-            stop=None if totals[2] > 0 else self.agreed_stop,
+            weights=tuple(total / replicas for total in totals[7 + len(_REASONS) :]),
+            tokens=round(totals[0] / replicas),
+            is_over=totals[1] > 0,
+            is_permanent_wanted=totals[2] > 0,
+            is_ephemeral_wanted=totals[3] > 0,
+            is_save_done=totals[4] == world.size,
+            is_uniform=totals[6] * world.size == totals[5] * totals[5],
+            stop=None if totals[1] > 0 else self.agreed_stop,
         )
+
+    def _weights(self, batch: T | None) -> tuple[float, ...]:
+        """Return this process's weight of each loss component; zeros without a batch."""
+        module = self.trainer.module
+        if batch is None:
+            return (0.0,) * (len(module.components) if isinstance(module, HasComponents) else 1)
+        weight = module.weigh(batch)
+        return weight if isinstance(weight, tuple) else (weight,)
 
     def _settle(self, boundary: _Boundary) -> None:
         """Collect metrics, save and stop, as agreed at the boundary. Collective."""
@@ -220,7 +229,8 @@ class Loop(Generic[T]):
         facts = StepFacts(
             step=self.running_step,
             tokens=trainer.tokens,
-            total_weight=boundary.weight,
+            total_weight=boundary.weights[0],
+            total_weights=boundary.weights,
             lr_factor=trainer.schedule(self.running_step, trainer.tokens + boundary.tokens),
         )
         for name, value in module.train_batch(batch, facts).items():

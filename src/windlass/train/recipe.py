@@ -60,6 +60,12 @@ class Recipe:
     }
     """OLMo-core's names of some settings; a recipe that uses one gets a hint with our name."""
 
+    HEAD: ClassVar[Literal["vocabulary", "scalar"]] = "vocabulary"
+    """Head of the model that this class of recipes trains."""
+
+    BUILDER: ClassVar[str] = ""
+    """`module:function` that builds the trainer of this class of recipes; empty: `train.build`."""
+
     name: Annotated[str, Name(), Doc("Name of the run, used for folders and in trackers.")]
     model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]
     data: Annotated[AnyData, Doc("Training data.")]
@@ -87,12 +93,19 @@ class Recipe:
     no_evals: Annotated[bool, Doc("Skip evaluation, for benchmarks.")] = False
     stop_on_nan: Annotated[bool, Doc("Fail if the loss is NaN or infinite.")] = True
 
+    def settled(self) -> Recipe:
+        """Return the recipe with everything that is read from files, such as the architecture of a starting model."""
+        return self
+
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
         longest = self.model.max_length if isinstance(self.model, ModelConfig) else None
         if longest is not None and self.data.sequence_length > longest:
             message = f"rows of {self.data.sequence_length} tokens are longer than the model's {longest}"
             yield "data.sequence_length", message, "shape-conflict", "lower it, or raise `model.max_length`"
+        if isinstance(self.model, ModelConfig) and self.model.head != self.HEAD:
+            message = f"this recipe trains a model with a {self.HEAD} head; `model.head` is {self.model.head}"
+            yield "model.head", message, "shape-conflict", f"write `model.head={self.HEAD}`"
         saving = self.callbacks.get("checkpointer")
         if saving is not None and saving.kind == "absent":
             message = "the checkpointer cannot be disabled by its name"

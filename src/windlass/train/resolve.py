@@ -99,7 +99,7 @@ def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
     """
     if name in SHIPPED:
         shipped = SHIPPED[name]
-        return _called(load_module(f"windlass.train.recipes.{shipped.module}"), shipped.function, name), name
+        return _called(load_module(shipped.module), shipped.function, name), name
     if "://" in name:
         return _of_url(name)
     if name.endswith(_DATA_ENDINGS) or (":" not in name and Path(name).is_dir()):

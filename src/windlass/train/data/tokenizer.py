@@ -57,6 +57,12 @@ class Tokenizer(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
         """Return the ids of many texts, in order; faster than encoding them one by one."""
 
+    def encode_spans(self, text: str) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+        """Return the ids of a text and, for each, the characters that it stands for (start, end)."""
+
+    def special_text(self, number: int) -> str | None:
+        """Return the text that `encode` turns into this special id; None if no text does."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text for a sequence of ids, without special tokens."""
 
@@ -76,6 +82,16 @@ class ByteTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
         """Return the ids of many texts."""
         return [self.encode(text) for text in texts]
+
+    def encode_spans(self, text: str) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+        """Return the bytes of a text, each with its character."""
+        spans = [(at, at + 1) for at, character in enumerate(text) for _ in character.encode()]
+        return self.encode(text), spans
+
+    def special_text(self, number: int) -> str | None:
+        """Return None: text has no special tokens."""
+        del number
+        return None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text for a sequence of ids; invalid UTF-8 becomes a replacement character."""
@@ -101,6 +117,16 @@ class FileTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
         """Return the ids of many texts, without computing offsets, which takes time."""
         return [found.ids for found in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_spans(self, text: str) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
+        """Return the ids of a text and the characters of each."""
+        found = self._inner.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
+
+    def special_text(self, number: int) -> str | None:
+        """Return the text of a special token."""
+        text: str | None = self._inner.id_to_token(number)
+        return text
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text for a sequence of ids."""

@@ -97,7 +97,7 @@ def _encoded(words: Tokenizer, prompt: str) -> list[int]:
 def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
     config = TokenizerConfig()
     if isinstance(source, StoredCheckpoint):
-        data = source.record.get("recipe", {}).get("data", {}).get("tokenizer")
+        data = source.record.get("tokenizer") or source.record.get("recipe", {}).get("data", {}).get("tokenizer")
         config = config if data is None else from_data(TokenizerConfig, data, source=checkpoint)
     if named:
         return _loaded(replace(config, path=named), checkpoint)

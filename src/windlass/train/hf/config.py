@@ -31,7 +31,7 @@ def to_hf(config: ModelConfig, *, dtype: str = "float32") -> dict[str, Any]:
     if isinstance(known, tuple):
         raise SpecError([_inexpressible(*known)])
     data: dict[str, Any] = {
-        "architectures": [known.causal_lm],
+        "architectures": [known.causal_lm if config.head == "vocabulary" else _scored(known.causal_lm)],
         "model_type": known.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.d_model,
@@ -53,12 +53,22 @@ def to_hf(config: ModelConfig, *, dtype: str = "float32") -> dict[str, Any]:
         "dtype": dtype,
         "torch_dtype": dtype,
     }
+    if config.head == "scalar":
+        data |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if not known.bias:
         data["attention_bias"] = False
     data.update(_windows_to_hf(known, config))
     data.update(write_rope(known, config))
     data.update(_experts_to_hf(known, config.moe))
     return data
+
+
+_CAUSAL, _SCORED = "ForCausalLM", "ForSequenceClassification"
+
+
+def _scored(causal_lm: str) -> str:
+    """Return the name of the class with a scalar head beside a causal language model's."""
+    return causal_lm.removesuffix(_CAUSAL) + _SCORED
 
 
 def _inexpressible(known: Architecture, obstacles: Sequence[str]) -> Problem:
@@ -185,6 +195,7 @@ def _model(
         rope=rope,
         window_rope=window_rope if attention.window is not None else None,
         moe=_experts(known, full),
+        head="scalar" if str((full.get("architectures") or [""])[0]).endswith(_SCORED) else "vocabulary",
         is_tied=full.get("tie_word_embeddings", False),
         init_std=float(full.get("initializer_range", 0.02)),
         family=known.family,

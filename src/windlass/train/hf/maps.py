@@ -88,7 +88,9 @@ def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     for index in range(config.num_layers):
         shapes.update({f"blocks.{index}.{name}": shape for name, shape in block.items()})
     shapes["norm.weight"] = (config.d_model,)
-    if not config.is_tied:
+    if config.head == "scalar":
+        shapes["score.weight"] = (1, config.d_model)
+    elif not config.is_tied:
         shapes["head.weight"] = (config.vocab_size, config.d_model)
     return shapes
 
@@ -142,6 +144,7 @@ ROOT = (
     WeightRule("embed.weight", "model.embed_tokens.weight"),
     WeightRule("norm.weight", "model.norm.weight"),
     WeightRule("head.weight", "lm_head.weight"),
+    WeightRule("score.weight", "score.weight"),
 )
 ATTENTION = (
     *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from windlass.train.checkpoint.layout import Box
 from windlass.train.checkpoint.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, CheckpointReader, damaged
 from windlass.train.checkpoint.tensors import DTYPES
+from windlass.train.data.config import TokenizerConfig
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept
 from windlass.train.hf.convert_weights import import_hf
@@ -26,7 +28,7 @@ from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.olmo_core.checkpoint import OlmoCoreCheckpoint, is_olmo_core, open_olmo_core
 
-__all__ = ["StoredCheckpoint", "companions_of", "load_model", "open_model"]
+__all__ = ["StoredCheckpoint", "companions_of", "load_model", "open_model", "tokenizer_config_of"]
 
 HF = "hf:"
 
@@ -58,7 +60,7 @@ class StoredCheckpoint:
     def config(self) -> ModelConfig:
         """Settings of the model; raises CheckpointError if the record has none."""
         if self._model_config is None:
-            data = self.record.get("recipe", self.record)
+            data = self.record if "model" in self.record else self.record.get("recipe")
             if not isinstance(data, dict) or "model" not in data:
                 raise CheckpointError(
                     f"{self.source}/{CONFIG_FILE} describes no model",
@@ -143,6 +145,22 @@ def companions_of(source: ModelSource) -> Companions:
         return Companions(ids=source.special_ids)
     folder = Path(source.source)
     return companions_in(folder) if _is_hf(open_files(source.source), ["config.json"]) else Companions()
+
+
+def tokenizer_config_of(path: str, wanted: TokenizerConfig) -> TokenizerConfig:
+    """Return the settings of a model's own tokenizer, with the ids of `wanted`; without a path if it has none.
+
+    It is the one in the model's folder, the one that a checkpoint's recipe names, or the one that an import stored.
+    """
+    with open_model(path) as source:
+        if not isinstance(source, StoredCheckpoint):
+            return replace(wanted, path=source.source if companions_of(source).has_tokenizer else "")
+        if companions_of(source).has_tokenizer:
+            return replace(wanted, path=f"{source.source}/{EXTRA_FOLDER}{KEPT_BELOW}".rstrip("/"))
+        stated = source.record.get("tokenizer") or source.record.get("recipe", {}).get("data", {}).get("tokenizer")
+        found = from_data(TokenizerConfig, stated or {}, source=f"{source.source}/{CONFIG_FILE}")
+    ids = {name: value for name in ("eos_id", "pad_id", "bos_id") if (value := getattr(wanted, name)) is not None}
+    return replace(found, **ids)
 
 
 def load_model(path: str, *, device: torch.device | str = "cpu") -> Decoder:

@@ -151,6 +151,9 @@ class ModelConfig:
         Doc("Whether each layer in a repeating group has position embeddings; if empty, all layers have them."),
     ] = ()
     moe: Annotated[MoEConfig | None, Doc("Experts instead of the feed-forward layer.")] = None
+    head: Annotated[
+        Literal["vocabulary", "scalar"], Doc("Output at each token: logits, or one number, as reward models have.")
+    ] = "vocabulary"
     is_tied: Annotated[bool, Doc("Share the weights of the embedding and the head.")] = False
     embed_scale: Annotated[float | None, Range(above=0), Doc("Factor for embeddings.")] = None
     logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Cap on logits: cap * tanh(logit / cap).")] = None

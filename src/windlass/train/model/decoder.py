@@ -111,7 +111,10 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleDict({str(layer): Block(config) for layer in range(config.num_layers)})
         self.norm: RMSNorm | None = RMSNorm(config.d_model, eps=config.norm_eps)
         self.head: nn.Linear | None = None
-        if not config.is_tied:
+        self.score: nn.Linear | None = None
+        if config.head == "scalar":
+            self.score = nn.Linear(config.d_model, 1, bias=False)
+        elif not config.is_tied:
             self.head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         ropes = {config.rope_of(layer) for layer in range(config.num_layers)} - {None}
         self._masks = MaskTable(config.attention)
@@ -129,7 +132,7 @@ class Decoder(nn.Module):
         num_logits: int | None = None,
         logits_at_B: Tensor | None = None,
     ) -> Tensor | LossSums | tuple[Tensor | None, ...]:
-        """Return logits (B, T, V) or, with labels, the sums of losses or what `loss` computes.
+        """Return logits (B, T, V), or (B, T) values with a scalar head; with labels, the losses or what `loss` computes.
 
         Args:
             tokens_BT: int64 ids; on a later pipeline stage the residual stream (B, T, D).
@@ -158,11 +161,7 @@ class Decoder(nn.Module):
         if logits_at_B is not None:
             x_BTD = x_BTD[torch.arange(x_BTD.shape[0], device=x_BTD.device), logits_at_B][:, None]
         x_BTD = self.norm(x_BTD if num_logits is None else x_BTD[:, -num_logits:])
-        if labels_BT is None:
-            return self._logits(x_BTD)
-        if loss is None or isinstance(loss, LossConfig):
-            return self._losses(x_BTD, labels_BT, aux, loss)
-        return loss(x_BTD, self.head_weight, labels_BT, soft_cap=self.config.logit_soft_cap, aux=aux)
+        return self._output(x_BTD, labels_BT, aux, loss)
 
     @property
     def head_weight(self) -> Tensor:
@@ -171,6 +170,18 @@ class Decoder(nn.Module):
             return self.head.weight
         assert self.embed is not None
         return self.embed.weight
+
+    def _output(
+        self, x_BTD: Tensor, labels_BT: Tensor | None, aux: Tensor | None, loss: LossConfig | HeadFunction | None
+    ) -> Tensor | LossSums | tuple[Tensor | None, ...]:
+        if self.score is not None:
+            values_BT: Tensor = self.score(x_BTD)[..., 0]
+            return values_BT
+        if labels_BT is None:
+            return self._logits(x_BTD)
+        if loss is None or isinstance(loss, LossConfig):
+            return self._losses(x_BTD, labels_BT, aux, loss)
+        return loss(x_BTD, self.head_weight, labels_BT, soft_cap=self.config.logit_soft_cap, aux=aux)
 
     def _embedded(self, tokens_BT: Tensor) -> Tensor:
         assert self.embed is not None

@@ -26,8 +26,10 @@ class ParameterCounts:
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """Count the weights of a Decoder with this configuration."""
-    embedding = config.vocab_size * config.d_model * (1 if config.is_tied else 2)
-    shared = _block_without_experts(config) * config.num_layers + config.d_model + embedding
+    is_single = config.is_tied or config.head == "scalar"
+    embedding = config.vocab_size * config.d_model * (1 if is_single else 2)
+    score = config.d_model if config.head == "scalar" else 0
+    shared = _block_without_experts(config) * config.num_layers + config.d_model + embedding + score
     moe = config.moe
     if moe is None:
         return ParameterCounts(total=shared, active=shared, embedding=embedding)
@@ -47,7 +49,8 @@ def flops_per_token(config: ModelConfig, length: int) -> float:
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
     counts = count_parameters(config)
-    matrices = counts.active - counts.embedding + config.vocab_size * config.d_model
+    head = config.vocab_size * config.d_model if config.head == "vocabulary" else 0
+    matrices = counts.active - counts.embedding + head
     heads = config.attention.num_heads * config.head_dim
     seen = sum(min(length, config.window_of(layer) or length) for layer in range(config.num_layers))
     return 6.0 * matrices + 12.0 * heads * seen

@@ -6,7 +6,6 @@ Legend: B rows of a process, M rows of a microbatch, T tokens of a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,22 +16,18 @@ from windlass.train.errors import TrainingError
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.flops import flops_per_token
 from windlass.train.modules.protocol import StepFacts
-from windlass.train.modules.state import load_training_state, training_state
-from windlass.train.optim.build import set_lr
-from windlass.train.optim.clip import clip
+from windlass.train.modules.trainable import TrainableModel
 from windlass.train.optim.config import LossConfig, SkipConfig
 from windlass.train.optim.loss import logits_loss
-from windlass.train.optim.skip import SkipGuard, guarded_step
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync
 from windlass.train.parallel.world import World
-from windlass.train.randomness import seed_for, seed_generators
 from windlass.train.targets.model import flops_of, form_of
 
 __all__ = ["LanguageModule", "microbatches"]
 
 
-class LanguageModule:
+class LanguageModule(TrainableModel):
     """Train module for a decoder, its loss and its optimizer, which runs this process's rows in microbatches.
 
     Args:
@@ -58,14 +53,16 @@ class LanguageModule:
         world: World | None = None,
         seed: int = 0,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
+        super().__init__(
+            model,
+            optimizer,
+            max_grad_norm=max_grad_norm,
+            skip=skip,
+            is_strict=is_strict,
+            world=world,
+            seed=seed,
+        )
         self.loss = loss or LossConfig()
-        self.max_grad_norm, self.is_strict, self.seed = max_grad_norm, is_strict, seed
-        self.world = world or World(device=torch.device("cpu"))
-        for group in optimizer.param_groups:
-            group.setdefault("peak_lr", group["lr"])
-        self._guard = None if skip is None else SkipGuard(skip, self.world.device, self._sum_over_share)
-        self._loss = torch.zeros(())
         self._length, self._flops_per_token = 0, 0.0
         self._form = form_of(model)
         if self._form.gives == "logits" and self.loss.kind == "chunked":
@@ -87,7 +84,7 @@ class LanguageModule:
         tree = MicrobatchTree(self.model.parameters()) if self.is_strict else None
         totals: list[LossSums] = []
         for place, part in enumerate(parts):
-            self._seed(facts, part, place)
+            self.seed_microbatch(facts, part.rows, place)
             with no_sync(self.model, tree is not None or place == len(parts) - 1):
                 sums = self._losses(part)
                 (sums.loss + sums.z_loss + sums.aux).div(facts.total_weight).backward()
@@ -100,21 +97,6 @@ class LanguageModule:
         self._loss = metrics["loss"]
         return metrics
 
-    def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Clip gradients, take an optimizer step, and zero the gradients."""
-        mesh = self.world.mesh
-        stages = mesh["pp"].get_group() if mesh is not None and "pp" in (mesh.mesh_dim_names or ()) else None
-        norm = clip(self.model.parameters(), self.max_grad_norm, is_strict=self.is_strict, stages=stages)
-        set_lr(self.optimizer, facts.lr_factor)
-        metrics = {"grad_norm": norm}
-        if self._guard is None:
-            self.optimizer.step()
-        else:
-            metrics["skipped"] = self._guard.judge(self._loss, norm)
-            guarded_step(self.optimizer, metrics["skipped"])
-        self.optimizer.zero_grad(set_to_none=True)
-        return metrics
-
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the sum of cross-entropies and the number of labels that count, without computing gradients."""
         self.model.eval()
@@ -122,20 +104,6 @@ class LanguageModule:
             losses = torch.stack([self._losses(part).loss for part in microbatches(batch)])
         weight = torch.tensor(self.weigh(batch), dtype=torch.float32, device=losses.device)
         return {"loss": losses.sum(), "weight": weight}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the weights and the optimizer's state by parameter name.
-
-        With `skip`, they include the guard's history as `guard`.
-        """
-        state = training_state(self.model, self.optimizer)
-        return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the weights and the optimizer's state."""
-        load_training_state(self.model, self.optimizer, state)
-        if self._guard is not None and "guard" in state:
-            self._guard.load_state_dict(state["guard"])
 
     def flops(self, batch: Batch) -> float:
         """Return the forward and backward FLOPs for this process's rows, without recomputation."""
@@ -145,15 +113,6 @@ class LanguageModule:
             self._length = length
             self._flops_per_token = flops_of(self.model, length) if own is None else flops_per_token(own, length)
         return self._flops_per_token * float(batch.tokens_BT.numel())
-
-    def _sum_over_share(self, value: Tensor) -> None:
-        """Sum a value over data-parallel processes, in place.
-
-        Processes that share rows have the same value.
-        """
-        if self.world.size > 1:
-            value.mul_(self.world.share.world / self.world.size)
-            torch.distributed.all_reduce(value)
 
     def _losses(self, part: Batch) -> LossSums:
         device = self.world.device
@@ -181,11 +140,6 @@ class LanguageModule:
         elif config is None and self._form.gives == "sums":
             metrics["aux_loss"] = sums.aux
         return metrics
-
-    def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
-        """Seed the model's random numbers from the first row, so that they do not depend on the process."""
-        first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
-        seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
 
 
 def _refuse(model: nn.Module, found: object, wanted: str) -> LossSums:

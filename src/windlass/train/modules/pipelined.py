@@ -29,7 +29,7 @@ class PipelinedModule(LanguageModule):
     def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
         """Run forward and backward through all stages. Collective over the stages."""
         self.model.train()
-        self._seed(facts, batch, 0)
+        self.seed_microbatch(facts, batch.rows, 0)
         with no_sync(self.model, False):
             sums = self._pipeline.train_batch(
                 *self._moved(batch),

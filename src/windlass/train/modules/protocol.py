@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["StepFacts", "TrainModule"]
+__all__ = ["HasComponents", "StepFacts", "TrainModule"]
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -22,14 +22,26 @@ class StepFacts:
     Attributes:
         step: number of the step, from 1.
         tokens: tokens of all previous steps.
-        total_weight: sum of `weigh` over all data-parallel processes, by which the loss is divided.
+        total_weight: sum of `weigh` over all data-parallel processes, by which the loss is divided; of the first
+            component if there are several.
+        total_weights: the same for every loss component.
         lr_factor: share of each group's peak learning rate.
     """
 
     step: int
     tokens: int
     total_weight: float
+    total_weights: tuple[float, ...] = ()
     lr_factor: float
+
+
+@runtime_checkable
+class HasComponents(Protocol):
+    """Optional interface of modules whose loss has several components, each divided by its own global weight."""
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of the components, in the order of their weights."""
 
 
 class TrainModule(Protocol[T_contra]):
@@ -46,8 +58,11 @@ class TrainModule(Protocol[T_contra]):
     def optimizer(self) -> torch.optim.Optimizer:
         """Optimizer that updates the model."""
 
-    def weigh(self, batch: T_contra) -> float:
-        """Return the weight of this batch, such as how many labels are not IGNORE, without a device sync."""
+    def weigh(self, batch: T_contra) -> float | tuple[float, ...]:
+        """Return the weight of this batch, such as its number of labels that are not IGNORE; no device sync.
+
+        A module with several loss components (`HasComponents`) returns one weight for each.
+        """
 
     def count(self, batch: T_contra) -> int:
         """Return the number of tokens (or samples) in this batch, including padding, for durations in tokens."""

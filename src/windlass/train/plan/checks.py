@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.callbacks.config import BatchSizeConfig, SequenceLengthConfig
-from windlass.train.data.config import AnyData, DataConfig
+from windlass.train.data.config import AnyData, DataConfig, LoaderTarget
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.flops import count_parameters
 from windlass.train.optim.config import DionConfig, NorMuonConfig
@@ -122,6 +122,8 @@ def _evaluation(recipe: Recipe) -> Iterator[Problem]:
 def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
     """Yield the problems with dividing the rows of a batch between processes and microbatches."""
     data = recipe.data
+    if not _has_equal_rows(data):
+        return  # microbatches of post-training are cut by tokens
     rows, groups = data.batch_tokens // data.sequence_length, shape.data_parallel
     if rows % groups:
         best = max(1, round(rows / groups)) * groups * data.sequence_length
@@ -151,6 +153,10 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
         )
     elif shape.pp > 1:
         yield from _stages(recipe, share, num_in_pipeline(recipe, shape))
+
+
+def _has_equal_rows(data: object) -> bool:
+    return isinstance(data, (DataConfig, LoaderTarget))
 
 
 def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:

@@ -154,6 +154,7 @@ def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> 
     Raises:
         SpecError: shapes do not divide; reports all of them.
     """
+    recipe = recipe.settled()
     figures = figures_of(recipe)
     shape = checked_shape(recipe, machine.world, num_parameters=figures.counts.total)
     memory = memory_of(recipe, shape, figures.counts)

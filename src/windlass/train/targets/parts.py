@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.core.errors import Problem, SourcePlace, WindlassError
-from windlass.train.data.config import LoaderTarget, SourceTarget
+from windlass.train.data.config import DataConfig, LoaderTarget, SourceTarget
 from windlass.train.optim.config import OptimTarget
 from windlass.train.optim.schedule_config import ScheduleTarget
 from windlass.train.reference import load_reference
@@ -37,7 +37,7 @@ def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
         yield "schedule", "schedule", recipe.schedule
     if isinstance(recipe.data, LoaderTarget):
         yield "data", "loader", recipe.data
-    else:
+    elif isinstance(recipe.data, DataConfig):
         for number, source in enumerate(recipe.data.sources):
             if isinstance(source, SourceTarget):
                 yield f"data.sources.{number}", "source", source

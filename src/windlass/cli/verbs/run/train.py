@@ -131,7 +131,7 @@ def _resolved(context: click.Context, file: str | None, overrides: Sequence[str]
     try:
         resolved = resolve(_required(context, file, overrides), overrides)
         if is_run:
-            checked_shape(resolved.recipe, place_of()[1])
+            checked_shape(resolved.recipe.settled(), place_of()[1])
         return resolved
     except WindlassError as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":

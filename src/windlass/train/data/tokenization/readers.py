@@ -18,7 +18,7 @@ from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
 from windlass.train.errors import TrainingError
 
-__all__ = ["Span", "SpanKind", "cut_spans", "documents", "require", "text_bytes"]
+__all__ = ["Span", "SpanKind", "cut_spans", "documents", "records", "require", "text_bytes"]
 
 SpanKind: TypeAlias = Literal["text", "jsonl", "parquet", "arrow"]
 
@@ -77,6 +77,27 @@ def documents(span: Span, field: str) -> Iterator[str]:
         raise TrainingError(f"cannot read {span.path}: {error}", hint=hint, code="text-broken") from error
 
 
+def records(span: Span) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield (place, columns) for each row of a span, in order; the place is for error messages.
+
+    Raises:
+        TrainingError: the span cannot be read, or a line is not a JSON object (`text-broken`).
+    """
+    try:
+        if span.kind == "jsonl":
+            yield from _objects(span)
+        elif span.kind == "parquet":
+            yield from _parquet_rows(span)
+        elif span.kind == "arrow":
+            yield from _arrow_rows(span)
+        else:
+            message = f"{span.path} is plain text; rows are read from JSON Lines or Parquet"
+            raise TrainingError(message, hint="write one JSON object per line, in a file `*.jsonl`", code="text-broken")
+    except (EOFError, OSError, ValueError, zlib.error) as error:  # pyarrow's errors are ValueErrors
+        hint = "download or create it again"
+        raise TrainingError(f"cannot read {span.path}: {error}", hint=hint, code="text-broken") from error
+
+
 def text_bytes(path: str) -> int:
     """Return the approximate number of bytes of text in a file."""
     return Path(path).stat().st_size * (_PACKED_FACTOR if path.endswith((*_PACKED, ".parquet")) else 1)
@@ -94,6 +115,21 @@ def _text(span: Span, field: str) -> Iterator[str]:
 
 
 def _jsonl(span: Span, field: str) -> Iterator[str]:
+    for line, place in _lines(span):
+        yield _parse(line, field, span.path, place)
+
+
+def _objects(span: Span) -> Iterator[tuple[str, dict[str, object]]]:
+    for number, (line, place) in enumerate(_lines(span), start=1):
+        value = _decoded(line, span.path, place)
+        if not isinstance(value, dict):
+            message = f"{_line(span.path, place)} is a {type(value).__name__}, not a JSON object"
+            raise TrainingError(message, hint="fix or remove it", code="text-broken")
+        yield f"{span.path}:{number}" if not span.start else f"{span.path} at byte {place}", value
+
+
+def _lines(span: Span) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines that begin in a span, each with its first byte; blank ones are left out."""
     with closing(_open(span.path)) as file:
         place = span.start
         if place:
@@ -104,13 +140,13 @@ def _jsonl(span: Span, field: str) -> Iterator[str]:
             if not line:
                 return
             if not line.isspace():
-                yield _parse(line, field, span.path, place)
+                yield line, place
             place += len(line)
 
 
-def _parse(line: bytes, field: str, path: str, place: int) -> str:
+def _decoded(line: bytes, path: str, place: int) -> object:
     try:
-        value = decode_json(line)
+        value: object = decode_json(line)
     except ValueError as error:
         if _is_array(path):
             raise _array(path) from error
@@ -119,11 +155,17 @@ def _parse(line: bytes, field: str, path: str, place: int) -> str:
         ) from error
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         raise _array(path)
+    return value
+
+
+def _parse(line: bytes, field: str, path: str, place: int) -> str:
+    value = _decoded(line, path, place)
     if not isinstance(value, dict) or not isinstance(value.get(field), str):
         keys = ", ".join(value) if isinstance(value, dict) else type(value).__name__
         hint = f"set `text_field` of the source; this line has: {keys}"
         raise TrainingError(f"{_line(path, place)} has no text in `{field}`", hint=hint, code="text-broken")
-    text: str = value[field]
+    text = value[field]
+    assert isinstance(text, str)
     return text
 
 
@@ -178,6 +220,25 @@ def _arrow(span: Span, field: str) -> Iterator[str]:
                 return
             if number >= span.start:
                 yield from _texts(batch.column(field).to_pylist(), span.path, field)
+
+
+def _parquet_rows(span: Span) -> Iterator[tuple[str, dict[str, object]]]:
+    import pyarrow.parquet as pq  # lazy: 0.2 s, only for Parquet
+
+    with pq.ParquetFile(span.path) as file:
+        for number in range(span.start, span.stop):
+            for row, columns in enumerate(file.read_row_group(number).to_pylist()):
+                yield f"{span.path}, row {row} of group {number}", columns
+
+
+def _arrow_rows(span: Span) -> Iterator[tuple[str, dict[str, object]]]:
+    import pyarrow as pa  # lazy: 0.2 s, only for datasets
+
+    with pa.memory_map(span.path) as file, pa.ipc.open_stream(file) as reader:
+        for number, batch in enumerate(reader):
+            if span.start <= number < span.stop:
+                for row, columns in enumerate(batch.to_pylist()):
+                    yield f"{span.path}, row {row} of batch {number}", columns
 
 
 def _texts(values: list[object], path: str, field: str) -> Iterator[str]:

@@ -1,0 +1,189 @@
+"""Construction of a post-training run: model, prepared data, objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from windlass.config.encode import to_data
+from windlass.core.errors import Problem, SpecError
+from windlass.post.data.batches import RowLoader
+from windlass.post.data.chat import ChatEncoder, special_tokens
+from windlass.post.data.config import MixtureConfig
+from windlass.post.data.prepared import PreparedData, prepare
+from windlass.post.data.templates import find_template
+from windlass.post.objectives.batch import Objective
+from windlass.post.objectives.config import SupervisedConfig
+from windlass.post.objectives.module import ObjectiveModule
+from windlass.post.objectives.preference import PreferenceObjective
+from windlass.post.objectives.reward import RewardObjective
+from windlass.post.objectives.supervised import SupervisedObjective
+from windlass.post.recipe import PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
+from windlass.post.reference import reference_column
+from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
+from windlass.train.data.config import TokenizerConfig
+from windlass.train.data.tokenization.units import cache_folder
+from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
+from windlass.train.hf.sources import open_model, tokenizer_config_of
+from windlass.train.hf.warm_start import warm_start
+from windlass.train.model.config import ModelConfig
+from windlass.train.model.decoder import Decoder
+from windlass.train.model.init import init_weights
+from windlass.train.optim.build import build_optimizer
+from windlass.train.optim.groups import freeze, plain_parameters
+from windlass.train.optim.schedule_config import ScheduleConfig, ScheduleTarget
+from windlass.train.optim.schedules import Rates
+from windlass.train.parallel.apply import parallelize
+from windlass.train.parallel.world import World
+from windlass.train.recipe import Recipe
+from windlass.train.resolve import ResolvedRecipe
+from windlass.train.targets.schedule import own_schedule
+from windlass.train.trainer import Trainer
+
+__all__ = ["build_post_trainer", "prepared_data"]
+
+
+def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
+    """Build the trainer of a post-training recipe. Collective.
+
+    Raises:
+        SpecError: the model, a source or the template is wrong; the tokenizer does not fit the model.
+    """
+    own = resolved.recipe
+    assert isinstance(own, PostRecipe)
+    recipe = own.settled()
+    assert isinstance(recipe.model, ModelConfig)
+    assert isinstance(recipe.data, MixtureConfig)
+    data, encoder = prepared_data(own, recipe.model.vocab_size)
+    objective = _objective(own)
+    with torch.device("meta"):
+        model = Decoder(recipe.model)
+    freeze(model, recipe.optim.groups)
+    names = [name for name, _ in plain_parameters(model)]
+    store = open_run_store(recipe, model, world)
+    parallelize(model, recipe.parallel, world)
+    init_weights(model, recipe.seed, device=world.device)
+    module = ObjectiveModule(
+        model,
+        build_optimizer(model, recipe.optim, replicas=replicas_of_model(model, world), names=names),
+        objective,
+        language_loss=recipe.loss if _is_plain(own) else None,
+        max_grad_norm=recipe.optim.max_grad_norm,
+        skip=recipe.optim.skip,
+        world=world,
+        seed=recipe.seed,
+    )
+    if isinstance(own.model, StartingModel):
+        _start(module, own.model.path)
+    reference = None
+    if "reference" in objective.needs:
+        reference = reference_column(
+            data,
+            model,
+            recipe.model,
+            world,
+            precision=recipe.parallel.precision,
+            budget=recipe.data.microbatch_tokens,
+            pad_id=encoder.tokenizer.ids.pad_id,
+        )
+    loader = RowLoader(
+        data,
+        recipe.data,
+        weights=sorted(objective.weights),
+        are_pairs=own.ROWS == "pair",
+        at=own.pooling if isinstance(own, RewardRecipe) else "labels",
+        reference=reference,
+        pad_id=encoder.tokenizer.ids.pad_id,
+        seed=recipe.seed,
+        share=world.share,
+        is_pinned=world.device.type == "cuda",
+    )
+    return Trainer(
+        module,
+        loader,
+        duration=recipe.duration,
+        stop=recipe.stop,
+        schedule=_schedule(recipe, loader),
+        callbacks=run_callbacks(recipe, recipe.model.vocab_size),
+        store=store,
+        checkpoint=recipe.checkpoint,
+        world=world,
+        collect_every=recipe.collect_every,
+        seed=recipe.seed,
+        config=_record(resolved, recipe, encoder.tokenizer_config, data),
+        stop_on_nan=recipe.stop_on_nan,
+    )
+
+
+def _schedule(recipe: Recipe, loader: RowLoader) -> ScheduleConfig | Callable[[int, int], float]:
+    if isinstance(recipe.schedule, ScheduleTarget):
+        rates = Rates(batch_tokens=None, batches_per_epoch=loader.batches_per_pass)
+        return own_schedule(recipe, recipe.schedule, rates)
+    return recipe.schedule
+
+
+def _objective(recipe: PostRecipe) -> Objective:
+    if isinstance(recipe, SftRecipe):
+        return SupervisedObjective(config=recipe.objective)
+    if isinstance(recipe, RewardRecipe):
+        return RewardObjective(config=recipe.objective)
+    assert isinstance(recipe, PreferenceRecipe)
+    return PreferenceObjective(config=recipe.objective)
+
+
+def _is_plain(recipe: PostRecipe) -> bool:
+    """Return whether the objective is the cross-entropy of labels with weight 1."""
+    return isinstance(recipe, SftRecipe) and recipe.objective == SupervisedConfig()
+
+
+def _start(module: ObjectiveModule, path: str) -> None:
+    """Load the starting model's weights; a new scalar head keeps its initial ones. Collective."""
+    weights = module.state_dict()["model"]
+    with open_model(path) as source:
+        is_scored = source.config.head == "scalar"
+    kept = {name: value for name, value in weights.items() if is_scored or not name.startswith("score.")}
+    is_strict = not any(name.startswith("score.") for name in weights) or is_scored
+    warm_start({"model": kept}, path, optim=False, is_strict=is_strict)
+    module.load_state_dict({"model": kept})
+
+
+def prepared_data(recipe: PostRecipe, vocab_size: int) -> tuple[PreparedData, ChatEncoder]:
+    """Return the recipe's rows, prepared unless stored, and what encodes more of them.
+
+    Raises:
+        SpecError: no tokenizer, a broken template or source, or ids outside the model's vocabulary.
+    """
+    start = recipe.model.path if isinstance(recipe.model, StartingModel) else ""
+    config = recipe.data.tokenizer
+    if not config.path and start:
+        config = tokenizer_config_of(start, config)
+    tokenizer = load_tokenizer(config)
+    _check_vocabulary(tokenizer, vocab_size, config)
+    folder = config.path if Path(config.path).is_dir() else str(Path(config.path).parent)
+    template = find_template(recipe.data.template, folder=folder, tokens=special_tokens(tokenizer))
+    encoder = ChatEncoder(template, tokenizer, config)
+    root = cache_folder(None).with_name("prepared") if recipe.data.cache is None else recipe.data.cache.expanduser()
+    return prepare(recipe.data, recipe.ROWS, encoder, root.absolute()), encoder
+
+
+def _check_vocabulary(tokenizer: Tokenizer, vocab_size: int, config: TokenizerConfig) -> None:
+    if tokenizer.vocab_size > vocab_size:
+        message = f"the tokenizer {config.path} has {tokenizer.vocab_size} ids; the model's vocabulary has {vocab_size}"
+        hint = "use the model's own tokenizer, or a model with `model.vocab_size` of at least that"
+        raise SpecError([Problem(message, "tokenizer-mismatch", hint=hint)])
+
+
+def _record(
+    resolved: ResolvedRecipe, recipe: Recipe, tokenizer: TokenizerConfig, data: PreparedData
+) -> dict[str, object]:
+    """Return the record of the recipe, with what was read from files: architecture, tokenizer, data."""
+    assert isinstance(recipe.model, ModelConfig)
+    return {
+        **resolved.record(),
+        "model": to_data(recipe.model, keep_defaults=True),
+        "tokenizer": to_data(tokenizer, keep_defaults=True),
+        "prepared": {"key": data.key, "statistics": [dict(each) for each in data.statistics]},
+    }

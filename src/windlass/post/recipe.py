@@ -1,0 +1,117 @@
+"""Recipes of post-training, as data; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from windlass.config.annotations import Diagnostic, Doc, Key
+from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.post.data.config import MixtureConfig, RowKind
+from windlass.post.objectives.config import PreferenceConfig, RewardConfig, SupervisedConfig
+from windlass.train.model.config import ModelConfig
+from windlass.train.recipe import Recipe
+
+__all__ = ["PostRecipe", "PreferenceRecipe", "RewardRecipe", "SftRecipe", "StartingModel"]
+
+_OF_EQUAL_ROWS = ("batch-size", "sequence-length", "lm-eval", "downstream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingModel:
+    """A trained model to start from: its architecture, weights and tokenizer."""
+
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["start"] = "start"
+    path: Annotated[
+        str,
+        Key("from"),
+        Doc("A checkpoint, a folder of checkpoints (the newest is used), or `hf:PATH`, a folder or name on the hub."),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostRecipe(Recipe):
+    """A post-training run on prepared rows."""
+
+    BUILDER: ClassVar[str] = "windlass.post.build:build_post_trainer"
+    ROWS: ClassVar[RowKind] = "chat"
+
+    model: Annotated[  # type: ignore[assignment]  # not the types of a training recipe
+        StartingModel | ModelConfig, Doc("Model to start from, or a new one: a preset's name or settings.")
+    ]
+    data: Annotated[MixtureConfig, Doc("Rows to learn from.")]  # type: ignore[assignment]  # as above
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several parts."""
+        yield from super(PostRecipe, self).check()
+        if isinstance(self.model, StartingModel):
+            if not self.model.path:
+                hint = "set `model.from` to a checkpoint or `hf:PATH`, or `model` to a preset to begin from scratch"
+                yield "model.from", "no model to start from", "missing-key", hint
+            if self.checkpoint.load.path:
+                message = "both `model.from` and `checkpoint.load.path` name a model"
+                yield "checkpoint.load.path", message, "conflicting-options", "remove one of them"
+        for name, is_set in (
+            ("train_module", self.train_module is not None),
+            ("parallel.strict", self.parallel.strict is not None),
+            ("parallel.pipeline.stages", self.parallel.pipeline.stages > 1),
+            ("parallel.context", self.parallel.context > 1),
+        ):
+            if is_set:
+                yield name, f"`{name}` is not supported in post-training", "setting-unused", "remove it"
+        for name, config in self.callbacks.items():
+            if config.kind in _OF_EQUAL_ROWS:
+                message = f"callbacks of kind {config.kind} need rows of one length, and post-training has none"
+                yield f"callbacks.{name}", message, "setting-unused", "remove it"
+
+    def settled(self) -> Recipe:
+        """Return the recipe with the architecture of its starting model, and the head that it trains. Reads files.
+
+        Raises:
+            SpecError: the model cannot be read.
+        """
+        model = _architecture(self.model.path) if isinstance(self.model, StartingModel) else self.model
+        return replace(self, model=replace(model, head=self.HEAD))
+
+
+def _architecture(path: str) -> ModelConfig:
+    from windlass.train.hf.sources import open_model  # lazy: torch costs 2 s
+
+    try:
+        with open_model(path) as source:
+            return source.config
+    except WindlassError as error:
+        raise SpecError([Problem(f"model.from: {error.message}", error.code, hint=error.hint)]) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftRecipe(PostRecipe):
+    """Supervised fine-tuning: the answers of chats are learned, their prompts are not."""
+
+    objective: Annotated[SupervisedConfig, Doc("The loss.")] = SupervisedConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRecipe(PostRecipe):
+    """A reward model: a scalar head learns to prefer the chosen answer of each pair."""
+
+    ROWS: ClassVar[RowKind] = "pair"
+    HEAD: ClassVar[Literal["vocabulary", "scalar"]] = "scalar"
+
+    objective: Annotated[RewardConfig, Doc("The loss.")] = RewardConfig()
+    pooling: Annotated[
+        Literal["last", "answer"],
+        Doc("Reward of a sequence. last: the output at its last token, as transformers computes it; answer: the mean."),
+    ] = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceRecipe(PostRecipe):
+    """Direct preference optimisation on pairs, against a reference model."""
+
+    ROWS: ClassVar[RowKind] = "pair"
+
+    objective: Annotated[PreferenceConfig, Doc("The losses.")] = PreferenceConfig()

@@ -1,0 +1,73 @@
+"""Recipes of post-training by name: `windlass train sft ...`."""
+
+from __future__ import annotations
+
+from windlass.post.data.config import MixSource, MixtureConfig
+from windlass.post.objectives.config import PreferenceConfig, PreferenceLoss
+from windlass.post.recipe import PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
+from windlass.train.checkpoint.config import CheckpointerConfig
+from windlass.train.duration import Duration
+from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.schedule_config import LinearConfig
+
+__all__ = ["dpo", "reward", "sft"]
+
+
+def sft() -> SftRecipe:
+    """Return supervised fine-tuning of `model.from=PATH` on the chats in `data.mix.0.source=FILE`.
+
+    Two passes in batches of 128 chats, AdamW at 2e-5 with a linear decay to zero after a warm-up of 3 %: the settings of
+    Tulu 3's 8B model except for its lower learning rate. Source: Lambert et al. 2024, "Tulu 3", table 12.
+    """
+    return SftRecipe(
+        name="sft",
+        model=StartingModel(path="checkpoints/base"),
+        data=MixtureConfig(
+            mix=(MixSource(source="chats.jsonl"),), batch_rows=128, max_length=4096, microbatch_tokens=16384
+        ),
+        duration=Duration.epochs(2),
+        optim=AdamWConfig(lr=2e-5, betas=(0.9, 0.95), weight_decay=0.0),
+        schedule=LinearConfig(final=0.0),
+        checkpoint=CheckpointerConfig(every=Duration.epochs(1)),
+    )
+
+
+def reward() -> RewardRecipe:
+    """Return a reward model from `model.from=PATH`, on the pairs in `data.mix.0.source=FILE`.
+
+    One pass in batches of 128 pairs, AdamW at 3e-6 with a linear decay. Source: Lambert et al. 2024, "Tulu 3", section
+    on the reward model of PPO.
+    """
+    return RewardRecipe(
+        name="reward",
+        model=StartingModel(path="checkpoints/base"),
+        data=_pairs(),
+        duration=Duration.epochs(1),
+        optim=AdamWConfig(lr=3e-6, betas=(0.9, 0.95), weight_decay=0.0),
+        schedule=LinearConfig(final=0.0),
+        checkpoint=CheckpointerConfig(every=Duration.epochs(1)),
+    )
+
+
+def dpo() -> PreferenceRecipe:
+    """Return length-normalised DPO of `model.from=PATH`, on the pairs in `data.mix.0.source=FILE`.
+
+    One pass in batches of 128 pairs, beta 5, AdamW at 5e-7 with a linear decay: Tulu 3's 8B model. Source: Lambert et
+    al. 2024, "Tulu 3", table 20.
+    """
+    return PreferenceRecipe(
+        name="dpo",
+        model=StartingModel(path="checkpoints/base"),
+        data=_pairs(),
+        duration=Duration.epochs(1),
+        objective=PreferenceConfig(losses=(PreferenceLoss(kind="dpo_norm", beta=5.0),)),
+        optim=AdamWConfig(lr=5e-7, betas=(0.9, 0.95), weight_decay=0.0),
+        schedule=LinearConfig(final=0.0),
+        checkpoint=CheckpointerConfig(every=Duration.epochs(1)),
+    )
+
+
+def _pairs() -> MixtureConfig:
+    return MixtureConfig(
+        mix=(MixSource(source="pairs.jsonl"),), batch_rows=128, max_length=2048, microbatch_tokens=16384
+    )

@@ -1,0 +1,91 @@
+"""Log-probabilities of prepared rows under a reference model, computed once and stored beside the rows.
+
+The name of a stored column is a digest of the model's weights and settings; the prepared data's key covers rows,
+template, tokenizer and truncation. Folders may be moved or renamed without computing anything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from windlass.config.encode import to_data
+from windlass.post.data.batches import collate, divide
+from windlass.post.data.prepared import PreparedColumn, PreparedData
+from windlass.post.objectives.logprobs import LogProbs, TokenScores
+from windlass.train.batch import IGNORE
+from windlass.train.model.config import ModelConfig
+from windlass.train.parallel.world import World
+
+__all__ = ["reference_column", "weights_digest"]
+
+_ROWS_AT_ONCE = 256
+
+
+def reference_column(
+    data: PreparedData,
+    model: nn.Module,
+    config: ModelConfig,
+    world: World,
+    *,
+    precision: str,
+    budget: int,
+    pad_id: int,
+) -> PreparedColumn:
+    """Return the reference log-probability of each learned token, from the store or by a forward pass. Collective.
+
+    Args:
+        model: reference model with its weights, after `parallelize`.
+        precision: of its computation; part of the column's name.
+        budget: most tokens of a microbatch, padding included.
+    """
+    name = f"reference-{weights_digest(model, config, precision)}"
+    found = PreparedColumn.stored(data, name)
+    if world.sum_on_host([float(found is None)])[0] == 0.0:
+        assert found is not None
+        return found
+    column = PreparedColumn(data=data, values_N=_forward(data, model, world, budget=budget, pad_id=pad_id))
+    if world.is_main:
+        column.store(name)
+    return column
+
+
+def weights_digest(model: nn.Module, config: ModelConfig, precision: str) -> str:
+    """Return the digest of a model's weights and settings; sharded weights are gathered one by one. Collective."""
+    digest = hashlib.sha256(json.dumps([to_data(config, keep_defaults=True), precision], sort_keys=True).encode())
+    for name, weight in sorted(model.state_dict().items()):
+        whole: Tensor = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        digest.update(name.encode())
+        digest.update(whole.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _forward(data: PreparedData, model: nn.Module, world: World, *, budget: int, pad_id: int) -> np.ndarray:
+    """Return log-probabilities of all learned tokens; 0 elsewhere. Each process computes a share of every block."""
+    values_N = np.zeros(len(data.tokens_N), dtype=np.float32)
+    lengths_S = data.lengths()
+    model.eval()
+    for start in range(0, data.num_rows, _ROWS_AT_ONCE):
+        rows = range(start, min(start + _ROWS_AT_ONCE, data.num_rows))
+        costs = {row: [int(lengths_S[number]) for number in data.sequences_of(row)] for row in rows}
+        parts = divide(costs, num_processes=world.share.world, budget=budget)
+        for part in parts[world.share.rank]:
+            batch = collate(data, part, weights=(), pad_id=pad_id).to(world.device)
+            with torch.no_grad():
+                scores = model(batch.tokens_BT, batch.documents_BT, labels_BT=batch.labels_BT, loss=LogProbs())
+            assert isinstance(scores, TokenScores)
+            logp_BT, counts_BT = scores.logp.float().cpu().numpy(), (batch.labels_BT != IGNORE).cpu().numpy()
+            for place, number in enumerate(number for row in part for number in data.sequences_of(row)):
+                end, length = int(data.ends_S[number]), int(lengths_S[number])
+                own = np.where(counts_BT[place, : length - 1], logp_BT[place, : length - 1], 0.0)
+                values_N[end - length + 1 : end] = own
+    if world.share.world > 1:
+        total = torch.from_numpy(values_N)
+        torch.distributed.all_reduce(total)
+        values_N = (total * (world.share.world / world.size)).numpy()
+    return values_N
