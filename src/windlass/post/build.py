@@ -10,21 +10,27 @@ import torch
 
 from windlass.config.encode import to_data
 from windlass.core.errors import Problem, SpecError
+from windlass.post.control.metrics import RolloutMetrics
+from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.data.batches import RowLoader
 from windlass.post.data.chat import ChatEncoder, special_tokens
 from windlass.post.data.config import MixtureConfig
-from windlass.post.data.prepared import PreparedData, prepare
+from windlass.post.data.prepared import PreparedColumn, PreparedData, prepare
 from windlass.post.data.templates import find_template
-from windlass.post.objectives.batch import Objective
+from windlass.post.objectives.batch import Objective, TokenBatch
 from windlass.post.objectives.config import SupervisedConfig
 from windlass.post.objectives.module import ObjectiveModule
+from windlass.post.objectives.policy import PolicyObjective
 from windlass.post.objectives.preference import PreferenceObjective
 from windlass.post.objectives.reward import RewardObjective
 from windlass.post.objectives.supervised import SupervisedObjective
-from windlass.post.recipe import PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
+from windlass.post.recipe import PolicyRecipe, PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
 from windlass.post.reference import reference_column
+from windlass.post.rewards.registry import find_verifier
+from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
 from windlass.train.data.config import TokenizerConfig
+from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.data.tokenization.units import cache_folder
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 from windlass.train.hf.sources import open_model, tokenizer_config_of
@@ -73,35 +79,29 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         language_loss=recipe.loss if _is_plain(own) else None,
         max_grad_norm=recipe.optim.max_grad_norm,
         skip=recipe.optim.skip,
+        temperature=own.rollout.temperature if isinstance(own, PolicyRecipe) else 1.0,
         world=world,
         seed=recipe.seed,
     )
     if isinstance(own.model, StartingModel):
         _start(module, own.model.path)
-    reference = None
-    if "reference" in objective.needs:
-        reference = reference_column(
+    loader: Loader[TokenBatch]
+    if isinstance(own, PolicyRecipe):
+        loader = _rollouts(own, recipe, module, data, encoder, world)
+    else:
+        loader = RowLoader(
             data,
-            model,
-            recipe.model,
-            world,
-            precision=recipe.parallel.precision,
-            budget=recipe.data.microbatch_tokens,
+            recipe.data,
+            weights=sorted(objective.weights),
+            are_pairs=own.ROWS == "pair",
+            at=own.pooling if isinstance(own, RewardRecipe) else "labels",
+            reference=_reference(objective, recipe, model, data, encoder, world),
             pad_id=encoder.tokenizer.ids.pad_id,
+            seed=recipe.seed,
+            share=world.share,
+            is_pinned=world.device.type == "cuda",
         )
-    loader = RowLoader(
-        data,
-        recipe.data,
-        weights=sorted(objective.weights),
-        are_pairs=own.ROWS == "pair",
-        at=own.pooling if isinstance(own, RewardRecipe) else "labels",
-        reference=reference,
-        pad_id=encoder.tokenizer.ids.pad_id,
-        seed=recipe.seed,
-        share=world.share,
-        is_pinned=world.device.type == "cuda",
-    )
-    return Trainer(
+    trainer = Trainer(
         module,
         loader,
         duration=recipe.duration,
@@ -116,11 +116,68 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         config=_record(resolved, recipe, encoder.tokenizer_config, data),
         stop_on_nan=recipe.stop_on_nan,
     )
+    if isinstance(loader, RolloutLoader):
+        trainer.add_callback("rollouts", RolloutMetrics(loader))
+    return trainer
 
 
-def _schedule(recipe: Recipe, loader: RowLoader) -> ScheduleConfig | Callable[[int, int], float]:
+def _reference(
+    objective: Objective, recipe: Recipe, model: Decoder, data: PreparedData, encoder: ChatEncoder, world: World
+) -> PreparedColumn | None:
+    if "reference" not in objective.needs:
+        return None
+    assert isinstance(recipe.model, ModelConfig)
+    assert isinstance(recipe.data, MixtureConfig)
+    return reference_column(
+        data,
+        model,
+        recipe.model,
+        world,
+        precision=recipe.parallel.precision,
+        budget=recipe.data.microbatch_tokens,
+        pad_id=encoder.tokenizer.ids.pad_id,
+    )
+
+
+def _rollouts(
+    own: PolicyRecipe, recipe: Recipe, module: ObjectiveModule, data: PreparedData, encoder: ChatEncoder, world: World
+) -> RolloutLoader:
+    assert isinstance(recipe.model, ModelConfig)
+    if world.size > 1:
+        message = f"reinforcement learning runs in one process; this job has {world.size}"
+        raise SpecError([Problem(message, "unsupported-setting", hint="start it without torchrun")])
+    longest = own.data.max_length + own.rollout.max_new_tokens
+    if longest > recipe.model.max_length:
+        message = f"a prompt and its answer may have {longest} tokens; the model's maximum is {recipe.model.max_length}"
+        hint = "lower `data.max_length` or `rollout.max_new_tokens`"
+        raise SpecError([Problem(message, "shape-conflict", hint=hint)])
+    tokenizer = encoder.tokenizer
+    return RolloutLoader(
+        data,
+        own.data,
+        own.rollout,
+        own.advantage,
+        engine=EmbeddedEngine(
+            recipe.model,
+            module.state_dict()["model"],
+            num_slots=own.rollout.num_slots,
+            max_length=longest,
+            decode=tokenizer.decode,
+            device=world.device,
+        ),
+        weights=lambda: module.state_dict()["model"],
+        decode=tokenizer.decode,
+        verifiers=[(find_verifier(each.name), each.weight) for each in own.reward.verifiers],
+        stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
+        pad_id=tokenizer.ids.pad_id,
+        seed=recipe.seed,
+    )
+
+
+def _schedule(recipe: Recipe, loader: Loader[TokenBatch]) -> ScheduleConfig | Callable[[int, int], float]:
     if isinstance(recipe.schedule, ScheduleTarget):
-        rates = Rates(batch_tokens=None, batches_per_epoch=loader.batches_per_pass)
+        batches = loader.batches_per_pass if isinstance(loader, CountsPasses) else loader.batches_per_epoch
+        rates = Rates(batch_tokens=None, batches_per_epoch=batches)
         return own_schedule(recipe, recipe.schedule, rates)
     return recipe.schedule
 
@@ -130,6 +187,8 @@ def _objective(recipe: PostRecipe) -> Objective:
         return SupervisedObjective(config=recipe.objective)
     if isinstance(recipe, RewardRecipe):
         return RewardObjective(config=recipe.objective)
+    if isinstance(recipe, PolicyRecipe):
+        return PolicyObjective(config=recipe.objective)
     assert isinstance(recipe, PreferenceRecipe)
     return PreferenceObjective(config=recipe.objective)
 

@@ -8,12 +8,19 @@ from typing import Annotated, ClassVar, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, Key
 from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.post.control.config import RewardsConfig, RolloutConfig
 from windlass.post.data.config import MixtureConfig, RowKind
-from windlass.post.objectives.config import PreferenceConfig, RewardConfig, SupervisedConfig
+from windlass.post.objectives.config import (
+    AdvantageConfig,
+    PolicyConfig,
+    PreferenceConfig,
+    RewardConfig,
+    SupervisedConfig,
+)
 from windlass.train.model.config import ModelConfig
 from windlass.train.recipe import Recipe
 
-__all__ = ["PostRecipe", "PreferenceRecipe", "RewardRecipe", "SftRecipe", "StartingModel"]
+__all__ = ["PolicyRecipe", "PostRecipe", "PreferenceRecipe", "RewardRecipe", "SftRecipe", "StartingModel"]
 
 _OF_EQUAL_ROWS = ("batch-size", "sequence-length", "lm-eval", "downstream")
 
@@ -115,3 +122,26 @@ class PreferenceRecipe(PostRecipe):
     ROWS: ClassVar[RowKind] = "pair"
 
     objective: Annotated[PreferenceConfig, Doc("The losses.")] = PreferenceConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecipe(PostRecipe):
+    """Reinforcement learning: answers to prompts are generated, scored and learned by their advantage in the group."""
+
+    ROWS: ClassVar[RowKind] = "prompt"
+
+    reward: Annotated[RewardsConfig, Doc("How answers are scored.")]
+    rollout: Annotated[RolloutConfig, Doc("How answers are generated.")] = RolloutConfig()
+    advantage: Annotated[AdvantageConfig, Doc("Advantages from rewards.")] = AdvantageConfig()
+    objective: Annotated[PolicyConfig, Doc("The loss.")] = PolicyConfig()
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several parts."""
+        yield from super(PolicyRecipe, self).check()
+        longest = self.data.max_length + self.rollout.max_new_tokens
+        if longest > self.data.microbatch_tokens:
+            message = f"a prompt and its answer may have {longest} tokens, more than a microbatch"
+            yield "data.microbatch_tokens", message, "shape-conflict", f"write at least {longest}"
+        if self.objective.kl.coefficient:
+            message = "a KL penalty needs a reference model, which this version does not have"
+            yield "objective.kl.coefficient", message, "setting-unused", "write 0"

@@ -37,7 +37,7 @@ from windlass.post.data.chat import ChatEncoder, EncodedSequence, SpanError
 from windlass.post.data.config import MixSource, MixtureConfig, RowKind
 from windlass.post.data.rows import Chat, Pair, Prompt, read_row
 from windlass.post.data.templates import TemplateError
-from windlass.post.data.transforms import Drop, Transform, find_transform, source_digest
+from windlass.post.data.transforms import DropRow, Transform, find_transform, source_digest
 from windlass.train.data.config import SourceConfig
 from windlass.train.data.inputs import find_inputs
 from windlass.train.data.tokenization.readers import SpanKind, cut_spans, records
@@ -335,10 +335,10 @@ def _encode(
         if not times:
             continue
         row = _row(plan, columns, place, kind, encoder)
-        if not isinstance(row, Drop):
+        if not isinstance(row, DropRow):
             num_long = sum(len(each.ids) > config.max_length for each in row.sequences)
             row = _fitted(row, kind, config)
-        if isinstance(row, Drop):
+        if isinstance(row, DropRow):
             found.dropped[row.reason] += times
             continue
         rows += [row] * times
@@ -358,30 +358,30 @@ def _row(
     place: str,
     kind: RowKind,
     encoder: ChatEncoder,
-) -> _Row | Drop:
+) -> _Row | DropRow:
     """Return a row's sequences, of any length."""
     for transform in plan.transforms:
         changed = transform(columns)
-        if isinstance(changed, Drop):
+        if isinstance(changed, DropRow):
             return changed
         columns = changed
     row = read_row(kind, columns, place)
     try:
         return _Row(sequences=_sequences(row, encoder), ground_truth=getattr(row, "ground_truth", None))
     except (TemplateError, SpanError) as error:
-        return Drop(str(error))
+        return DropRow(str(error))
 
 
-def _fitted(row: _Row, kind: RowKind, config: MixtureConfig) -> _Row | Drop:
+def _fitted(row: _Row, kind: RowKind, config: MixtureConfig) -> _Row | DropRow:
     """Cut or drop sequences longer than `max_length`; a pair keeps both its answers or none, a prompt is never cut."""
     length, sequences = config.max_length, row.sequences
     if any(len(each.ids) > length for each in sequences):
         if config.long_sequences == "drop" or kind == "prompt":
-            return Drop(f"longer than {length} tokens")
+            return DropRow(f"longer than {length} tokens")
         sequences = [_cut(each, length) for each in sequences]
     kept = sequences if kind == "prompt" else [each for each in sequences if each.num_learned]
     if not kept or (kind == "pair" and len(kept) < len(sequences)):
-        return Drop(f"no answer within {length} tokens")
+        return DropRow(f"no answer within {length} tokens")
     return replace(row, sequences=kept)
 
 

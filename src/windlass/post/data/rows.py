@@ -56,9 +56,10 @@ class Prompt:
 
 def read_row(kind: RowKind, columns: Mapping[str, object], place: str) -> Chat | Pair | Prompt:
     """Return a row of the kind; raises SpecError with its place and what to change."""
-    read = {"chat": read_chat, "pair": read_pair, "prompt": read_prompt}[kind]
     try:
-        return read(columns)
+        if kind == "prompt":
+            return read_prompt(columns)
+        return read_chat(columns) if kind == "chat" else read_pair(columns)
     except RowError as error:
         hint = "see docs/concepts/post-training.md, or convert rows with `data.transforms`"
         raise SpecError([Problem(f"{place}: {error}", "text-broken", hint=hint)]) from error

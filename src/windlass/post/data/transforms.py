@@ -11,19 +11,19 @@ from windlass.core.errors import NotFoundError
 from windlass.core.names import nearest
 from windlass.train.reference import load_reference
 
-__all__ = ["TRANSFORMS", "Drop", "Transform", "find_transform", "source_digest"]
+__all__ = ["TRANSFORMS", "DropRow", "Transform", "find_transform", "source_digest"]
 
 Columns = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropRow:
     """Result of a transform that drops its row, with a reason for the statistics."""
 
     reason: str
 
 
-Transform = Callable[[Columns], "Columns | Drop"]
+Transform = Callable[[Columns], "Columns | DropRow"]
 
 
 def find_transform(name: str) -> Transform:
@@ -48,11 +48,11 @@ def source_digest(transform: Transform) -> str:
     return hashlib.sha256(inspect.getsource(inspect.unwrap(transform)).encode()).hexdigest()
 
 
-def sharegpt(columns: Columns) -> Columns | Drop:
+def sharegpt(columns: Columns) -> Columns | DropRow:
     """Convert `conversations` of {from, value} to `messages`."""
     turns = columns.get("conversations")
     if not isinstance(turns, Sequence) or isinstance(turns, str):
-        return Drop("no conversations")
+        return DropRow("no conversations")
     roles = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant"}
     messages = [
         {"role": roles.get(str(turn.get("from")), str(turn.get("from"))), "content": turn.get("value")}
@@ -62,41 +62,41 @@ def sharegpt(columns: Columns) -> Columns | Drop:
     return {**columns, "messages": messages}
 
 
-def alpaca(columns: Columns) -> Columns | Drop:
+def alpaca(columns: Columns) -> Columns | DropRow:
     """Convert `instruction`, `input` and `output` to `prompt` and `completion`."""
     instruction, given, output = (columns.get(name) for name in ("instruction", "input", "output"))
     if not isinstance(instruction, str) or not isinstance(output, str):
-        return Drop("no instruction or no output")
+        return DropRow("no instruction or no output")
     prompt = f"{instruction}\n\n{given}" if isinstance(given, str) and given else instruction
     return {**columns, "prompt": prompt, "completion": output}
 
 
-def gsm8k(columns: Columns) -> Columns | Drop:
+def gsm8k(columns: Columns) -> Columns | DropRow:
     """Convert GSM8K's `question` and `answer` to `prompt` and `completion`."""
     question, answer = columns.get("question"), columns.get("answer")
     if not isinstance(question, str) or not isinstance(answer, str):
-        return Drop("no question or no answer")
+        return DropRow("no question or no answer")
     return {**columns, "prompt": question, "completion": answer}
 
 
-def last_turn_only(columns: Columns) -> Columns | Drop:
+def last_turn_only(columns: Columns) -> Columns | DropRow:
     """Keep the conversation up to its last answer, and learn only that one: it becomes prompt and completion."""
     messages = columns.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        return Drop("no messages")
+        return DropRow("no messages")
     if not isinstance(messages[-1], Mapping) or messages[-1].get("role") != "assistant":
-        return Drop("last message is not an answer")
+        return DropRow("last message is not an answer")
     kept = {key: value for key, value in columns.items() if key != "messages"}
     return {**kept, "prompt": list(messages[:-1]), "completion": [messages[-1]]}
 
 
-def single_turn(columns: Columns) -> Columns | Drop:
-    """Drop conversations with more than one answer."""
+def single_turn(columns: Columns) -> Columns | DropRow:
+    """DropRow conversations with more than one answer."""
     messages = columns.get("messages")
     if not isinstance(messages, Sequence):
         return columns
     answers = sum(isinstance(message, Mapping) and message.get("role") == "assistant" for message in messages)
-    return columns if answers == 1 else Drop("several answers")
+    return columns if answers == 1 else DropRow("several answers")
 
 
 TRANSFORMS: Mapping[str, Transform] = {

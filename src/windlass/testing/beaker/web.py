@@ -25,7 +25,7 @@ from windlass.testing.beaker.world import BeakerState, Refused
 __all__ = ["WebServer"]
 
 
-class Answer:
+class HttpReply:
     """HTTP response: status, body and headers."""
 
     def __init__(self, body: bytes | Mapping[str, Any] = b"", status: int = 200, **headers: str) -> None:
@@ -44,7 +44,7 @@ class Routes:
         self._uploads: dict[str, bytearray] = {}
         self.address = ""
 
-    def create_experiment(self, request: Request, workspace_key: str) -> Answer:
+    def create_experiment(self, request: Request, workspace_key: str) -> HttpReply:
         """Accept an experiment; names are unique per user."""
         spec = request.json()
         name = request.query.get("name", "")
@@ -70,32 +70,32 @@ class Routes:
                 world.group(group).experiment_ids.append(experiment.id)
             world.experiments.append(experiment)
             world.changed.notify_all()
-        return Answer({"id": experiment.id, "name": experiment.name})
+        return HttpReply({"id": experiment.id, "name": experiment.name})
 
-    def read_secret(self, request: Request, workspace_key: str, name: str) -> Answer:
+    def read_secret(self, request: Request, workspace_key: str, name: str) -> HttpReply:
         """Return a secret's value; unlike over gRPC, the name is case-insensitive."""
         del request
         workspace = self._world.workspace(workspace_key)
         for secret in workspace.secrets.values():
             if secret.name.lower() == name.lower():
-                return Answer(secret.value.encode())
+                return HttpReply(secret.value.encode())
         raise Refused(404, f"secret {name!r} not found")
 
-    def write_secret(self, request: Request, workspace_key: str, name: str) -> Answer:
+    def write_secret(self, request: Request, workspace_key: str, name: str) -> HttpReply:
         """Set a secret."""
         self._world.write_secret(self._world.workspace(workspace_key), name, request.body.decode())
-        return Answer({"name": name})
+        return HttpReply({"name": name})
 
-    def delete_secret(self, request: Request, workspace_key: str, name: str) -> Answer:
+    def delete_secret(self, request: Request, workspace_key: str, name: str) -> HttpReply:
         """Delete a secret."""
         del request
         with self._world.lock:
             workspace = self._world.workspace(workspace_key)
             self._world.secret(workspace, name)
             del workspace.secrets[name]
-        return Answer({})
+        return HttpReply({})
 
-    def create_dataset(self, request: Request) -> Answer:
+    def create_dataset(self, request: Request) -> HttpReply:
         """Make an empty dataset."""
         asked = request.json()
         workspace = self._world.workspace(asked.get("workspace") or "")
@@ -104,21 +104,21 @@ class Routes:
         dataset = self._world.add_dataset(
             request.query.get("name", ""), workspace, description=asked.get("description") or ""
         )
-        return Answer(self._dataset(dataset))
+        return HttpReply(self._dataset(dataset))
 
-    def get_dataset(self, request: Request, key: str) -> Answer:
+    def get_dataset(self, request: Request, key: str) -> HttpReply:
         """Return a dataset's record, with its storage address."""
         del request
-        return Answer(self._dataset(self._world.dataset(key)))
+        return HttpReply(self._dataset(self._world.dataset(key)))
 
-    def change_dataset(self, request: Request, key: str) -> Answer:
+    def change_dataset(self, request: Request, key: str) -> HttpReply:
         """Commit a dataset."""
         dataset = self._world.dataset(key)
         if request.json().get("commit"):
             self._world.commit(dataset)
-        return Answer(self._dataset(dataset))
+        return HttpReply(self._dataset(dataset))
 
-    def write_file(self, request: Request, key: str, name: str) -> Answer:
+    def write_file(self, request: Request, key: str, name: str) -> HttpReply:
         """Write a file of an uncommitted dataset, in one request or from a multipart upload."""
         dataset = self._world.dataset(key)
         if dataset.committed_ns:
@@ -130,9 +130,9 @@ class Routes:
             body = bytes(self._uploads.pop(digest, b""))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
-        return Answer({})
+        return HttpReply({})
 
-    def read_file(self, request: Request, key: str, name: str) -> Answer:
+    def read_file(self, request: Request, key: str, name: str) -> HttpReply:
         """Return a file, or a range of it."""
         path = _inside(self._world.dataset(key), name)
         if not path.is_file():
@@ -140,32 +140,32 @@ class Routes:
         body = path.read_bytes()
         wanted = re.match(r"bytes=(\d+)-(\d*)", request.headers.get("Range") or "")
         if wanted is None:
-            return Answer(body)
+            return HttpReply(body)
         first = int(wanted.group(1))
         if first >= len(body):
-            return Answer({"message": "range not satisfiable"}, 416)
+            return HttpReply({"message": "range not satisfiable"}, 416)
         last = min(int(wanted.group(2) or len(body)), len(body) - 1)
-        return Answer(body[first : last + 1], 206, Content_Range=f"bytes {first}-{last}/{len(body)}")
+        return HttpReply(body[first : last + 1], 206, Content_Range=f"bytes {first}-{last}/{len(body)}")
 
-    def begin_upload(self, request: Request) -> Answer:
+    def begin_upload(self, request: Request) -> HttpReply:
         """Begin a multipart upload."""
         del request
         identity = new_id()
         self._uploads[identity] = bytearray()
-        return Answer({}, Upload_ID=identity)
+        return HttpReply({}, Upload_ID=identity)
 
-    def continue_upload(self, request: Request, identity: str) -> Answer:
+    def continue_upload(self, request: Request, identity: str) -> HttpReply:
         """Store a part; the reply to the last one has the digest of the whole file."""
         content = self._uploads[identity]
         offset = int(request.headers["Upload-Offset"])
         content[offset:] = request.body
         if len(content) < int(request.headers["Upload-Length"]):
-            return Answer({})
+            return HttpReply({})
         digest = f"SHA256 {base64.b64encode(hashlib.sha256(content).digest()).decode()}"
         self._uploads[digest] = self._uploads.pop(identity)
-        return Answer({}, Digest=digest)
+        return HttpReply({}, Digest=digest)
 
-    def create_image(self, request: Request) -> Answer:
+    def create_image(self, request: Request) -> HttpReply:
         """Record an image; its layers are not stored."""
         asked = request.json()
         image = self._world.add_image(
@@ -175,22 +175,22 @@ class Routes:
             tag=asked.get("imageTag") or "",
             description=asked.get("description") or "",
         )
-        return Answer({"id": image.id})
+        return HttpReply({"id": image.id})
 
-    def image_repository(self, request: Request, key: str) -> Answer:
+    def image_repository(self, request: Request, key: str) -> HttpReply:
         """Return the address of the registry for layers; nothing listens there."""
         del request
         image = self._world.image(key)
         auth = {"user": "user", "password": "", "server_address": "127.0.0.1:1"}
-        return Answer({"imageTag": f"127.0.0.1:1/{image.id.lower()}", "auth": auth})
+        return HttpReply({"imageTag": f"127.0.0.1:1/{image.id.lower()}", "auth": auth})
 
-    def change_image(self, request: Request, key: str) -> Answer:
+    def change_image(self, request: Request, key: str) -> HttpReply:
         """Commit an image."""
         with self._world.lock:
             image = self._world.image(key)
             if request.json().get("commit"):
                 image.committed_ns = image.committed_ns or time.time_ns()
-        return Answer({"id": image.id})
+        return HttpReply({"id": image.id})
 
     def _dataset(self, dataset: Dataset) -> dict[str, Any]:
         storage = {
@@ -203,7 +203,7 @@ class Routes:
 
 
 _API = "/api/v3"
-_ROUTES: tuple[tuple[str, str, str, Callable[..., Answer]], ...] = (
+_ROUTES: tuple[tuple[str, str, str, Callable[..., HttpReply]], ...] = (
     ("CreateExperiment", "POST", rf"{_API}/workspaces/([^/]+)/experiments", Routes.create_experiment),
     ("ReadSecret", "GET", rf"{_API}/workspaces/([^/]+)/secrets/([^/]+)/value", Routes.read_secret),
     ("WriteSecret", "PUT", rf"{_API}/workspaces/([^/]+)/secrets/([^/]+)/value", Routes.write_secret),
@@ -313,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refused(fault.status, fault.message)
             answer = call(self.server.routes, request, *groups)
         except Refused as refused:
-            answer = Answer({"message": refused.message}, refused.status)
+            answer = HttpReply({"message": refused.message}, refused.status)
         if fault is not None and fault.lost:
             self._sleep(float("inf") if fault.lost == "hang" else 0.0)
             self.close_connection = True
@@ -333,7 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(parts)
 
-    def _reply(self, answer: Answer) -> None:
+    def _reply(self, answer: HttpReply) -> None:
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -342,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
 
-def _route(command: str, path: str) -> tuple[str, Callable[..., Answer], tuple[str, ...]]:
+def _route(command: str, path: str) -> tuple[str, Callable[..., HttpReply], tuple[str, ...]]:
     for name, method, pattern, call in _ROUTES:
         match = re.fullmatch(pattern, path)
         if match is not None and method == command:
@@ -350,7 +350,7 @@ def _route(command: str, path: str) -> tuple[str, Callable[..., Answer], tuple[s
     return "Unknown", _unknown, (path,)
 
 
-def _unknown(_routes: Routes, _request: Request, path: str) -> Answer:
+def _unknown(_routes: Routes, _request: Request, path: str) -> HttpReply:
     raise Refused(404, f"the fake Beaker has no {path}")
 
 

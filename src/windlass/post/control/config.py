@@ -1,0 +1,57 @@
+"""Settings of rollouts and rewards; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from windlass.config.annotations import Diagnostic, Doc, Range
+
+__all__ = ["RewardsConfig", "RolloutConfig", "VerifierConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierConfig:
+    """A verifier and its share in the reward."""
+
+    name: Annotated[str, Doc("`gsm8k`, `exact`, `f1`, an installed one, or `module:function` of your own.")]
+    weight: Annotated[float, Range(min=-1e6, max=1e6), Doc("Factor of its value in the reward.")] = 1.0
+
+    @classmethod
+    def from_shorthand(cls, value: str) -> VerifierConfig:
+        """Read a name alone."""
+        return cls(name=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardsConfig:
+    """How answers are scored: the weighted sum of all verifiers."""
+
+    verifiers: Annotated[tuple[VerifierConfig, ...], Doc("Verifiers, each by name or as {name, weight}.")]
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that ranges cannot express."""
+        if not self.verifiers:
+            yield "verifiers", "no verifier", "missing-key", "name one, such as `[gsm8k]`"
+        names = [verifier.name for verifier in self.verifiers]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                yield f"verifiers.{place}", f"`{name}` is listed twice", "invalid-value", "add up their weights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutConfig:
+    """How answers are generated."""
+
+    group_size: Annotated[int, Range(min=1), Doc("Answers to each prompt.")] = 8
+    max_new_tokens: Annotated[int, Range(min=1), Doc("Most tokens of an answer, the end token included.")] = 256
+    temperature: Annotated[float, Range(above=0), Doc("Divides logits, at sampling and in the loss.")] = 1.0
+    stop_texts: Annotated[tuple[str, ...], Doc("Texts that end an answer, besides the end token.")] = ()
+    num_slots: Annotated[int, Range(min=2), Doc("Answers that are generated at the same time.")] = 64
+    mask_truncated: Annotated[
+        bool, Doc("Do not train on answers that reached the limit of tokens; advantages still count them.")
+    ] = False
+    drop_constant_groups: Annotated[
+        bool, Doc("Do not train on groups whose rewards are all equal; such groups are counted in the metrics.")
+    ] = True

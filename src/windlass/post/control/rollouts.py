@@ -1,0 +1,245 @@
+"""Rollouts as batches: prompts are answered by the current weights, scored, and become rows with advantages.
+
+This is the synchronous loop: each batch is sampled by the policy that learns from it, in the learner's process. Samples
+depend on the seed, the position of their prompt and the weights alone, so a resumed run generates the same ones again.
+
+Legend: S answers of a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from windlass.core.errors import Problem, SpecError
+from windlass.core.json_text import decode_json
+from windlass.post.control.config import RolloutConfig
+from windlass.post.data.batches import divide
+from windlass.post.data.config import MixtureConfig
+from windlass.post.data.prepared import PreparedData
+from windlass.post.objectives.advantage import Advantages, advantages_of
+from windlass.post.objectives.batch import TokenBatch, TokenRows
+from windlass.post.objectives.config import AdvantageConfig
+from windlass.post.rewards.protocol import Answer, Verifier
+from windlass.post.rollout.engine import Engine
+from windlass.post.rollout.types import Sample, SampleId, Sampling, Work
+from windlass.train.batch import IGNORE
+from windlass.train.data.order import RowOrder
+
+__all__ = ["RolloutLoader", "ScoredSample", "rollout_rows"]
+
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredSample:
+    """A sample with its rewards.
+
+    Attributes:
+        prompt_ids: the prompt.
+        rewards: value by verifier; None where the answer could not be scored.
+        reward: weighted sum; NaN if a verifier could not score the answer.
+    """
+
+    sample: Sample
+    prompt_ids: tuple[int, ...]
+    text: str
+    rewards: Mapping[str, float | None]
+    reward: float
+
+
+class RolloutLoader:
+    """Endless batches of answers, in an order of prompts that is a pure function of seed, epoch and index.
+
+    Args:
+        engine: generates answers; gets the policy's weights before each batch.
+        weights: returns the policy's current weights by name.
+        decode: returns the text of token ids.
+        verifiers: verifiers, each with its factor.
+        stop_ids: tokens that end an answer.
+        pad_id: id of padding.
+        seed: seed of sampling, and of the order if the settings have none.
+
+    Attributes:
+        metrics: means over the last batch.
+    """
+
+    def __init__(
+        self,
+        data: PreparedData,
+        config: MixtureConfig,
+        rollout: RolloutConfig,
+        advantage: AdvantageConfig,
+        *,
+        engine: Engine,
+        weights: Callable[[], Mapping[str, Tensor]],
+        decode: Callable[[Sequence[int]], str],
+        verifiers: Sequence[tuple[Verifier, float]],
+        stop_ids: tuple[int, ...],
+        pad_id: int,
+        seed: int,
+    ) -> None:
+        self._data, self._config, self._rollout, self._advantage = data, config, rollout, advantage
+        self._engine, self._weights, self._decode = engine, weights, decode
+        self._verifiers, self._pad_id = tuple(verifiers), pad_id
+        self.metrics: dict[str, float] = {}
+        self._seed = seed if config.seed is None else config.seed
+        self._sampling = Sampling(
+            max_new_tokens=rollout.max_new_tokens,
+            temperature=rollout.temperature,
+            stop_ids=stop_ids,
+            stop_texts=rollout.stop_texts,
+            seed=seed,
+        )
+        self._truths = data.ground_truths()
+        self._position = 0  # prompts since the start of the first epoch
+        self._fingerprint = {
+            "data.mix": data.key,
+            "data.batch_rows": str(config.batch_rows),
+            "rollout.group_size": str(rollout.group_size),
+        }
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Whole batches in a pass over the prompts."""
+        return max(1, self._data.num_rows // self._config.batch_rows)
+
+    def state_dict(self) -> Mapping[str, int | str]:
+        """Return the next batch's position and what determines its prompts."""
+        epoch, index = divmod(self._position, self._data.num_rows)
+        fingerprint = json.dumps(self._fingerprint, sort_keys=True)
+        return {"epoch": epoch, "index": index, "seed": self._seed, "data": fingerprint}
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Restore a position.
+
+        Raises:
+            SpecError: the state is of different prompts (`tokens-changed`).
+        """
+        before = decode_json(str(state["data"]))
+        changed = [name for name, value in self._fingerprint.items() if before.get(name) != value]
+        if changed and not self._config.allow_changes:
+            hint = "use the checkpoint's data, or set `data.allow_changes=true` to resume at the same prompt"
+            raise SpecError(
+                Problem(f"`{name}` changed since the checkpoint", "tokens-changed", hint=hint) for name in changed
+            )
+        self._seed = int(state["seed"])
+        self._position = int(state["epoch"]) * self._data.num_rows + int(state["index"])
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        """Yield a batch of answers by the current weights, endlessly; blocks while they are generated and scored."""
+        while True:
+            first, count = self._position, self._config.batch_rows
+            self._engine.load(self._weights(), version=first // count)
+            rows = dict(enumerate(self._rows_at(first), start=first))
+            samples = self._generated(rows)
+            scored = [self._scored(sample, rows[sample.id.group]) for sample in samples]
+            self._position = first + count
+            yield self._batch(scored, first)
+
+    def _rows_at(self, position: int) -> list[int]:
+        """Return the rows of the prompts from a position on."""
+        size = self._data.num_rows
+        order = RowOrder((size,), (size,), seed=self._seed, is_shuffled=self._config.is_shuffled)
+        epoch_N, index_N = np.divmod(np.arange(position, position + self._config.batch_rows), size)
+        found: list[int] = []
+        for epoch in np.unique(epoch_N).tolist():
+            found += order.rows(epoch, index_N[epoch_N == epoch])[1].tolist()
+        return found
+
+    def _generated(self, rows: Mapping[int, int]) -> list[Sample]:
+        """Return all samples of the groups, in the order of group and member."""
+        work = [
+            Work(id=SampleId(group=group, member=member), prompt_ids=self._prompt(row), sampling=self._sampling)
+            for group, row in rows.items()
+            for member in range(self._rollout.group_size)
+        ]
+        done: list[Sample] = []
+        submitted = 0
+        while len(done) < len(work):
+            submitted += self._engine.submit(work[submitted:]) if submitted < len(work) else 0
+            done += self._engine.poll(_POLL_S)
+        return sorted(done, key=lambda sample: sample.id)
+
+    def _prompt(self, row: int) -> tuple[int, ...]:
+        ids, _ = self._data.sequence(self._data.sequences_of(row)[0])
+        return tuple(ids.tolist())
+
+    def _scored(self, sample: Sample, row: int) -> ScoredSample:
+        text = self._decode(sample.ids)
+        answer = Answer(text=text, num_tokens=len(sample.ids), is_complete=sample.finish == "stop")
+        truth = self._truths[row] if self._truths else None
+        values = {verifier.name: verifier.score(answer, truth).value for verifier, _ in self._verifiers}
+        parts = [
+            float("nan") if (value := values[verifier.name]) is None else factor * value
+            for verifier, factor in self._verifiers
+        ]
+        return ScoredSample(
+            sample=sample, prompt_ids=self._prompt(row), text=text, rewards=values, reward=float(sum(parts))
+        )
+
+    def _batch(self, scored: Sequence[ScoredSample], first: int) -> TokenBatch:
+        rewards_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
+        groups_S = torch.tensor([each.sample.id.group - first for each in scored])
+        is_whole_S = torch.tensor([each.sample.finish == "stop" for each in scored])
+        is_kept_S = is_whole_S if self._rollout.mask_truncated else torch.ones_like(is_whole_S)
+        found = advantages_of(rewards_S, groups_S, self._advantage, is_kept_S=is_kept_S)
+        is_used_S = found.is_trained_S
+        if self._rollout.drop_constant_groups:
+            is_used_S = is_used_S & found.has_variance_G[groups_S]
+        self._tell(scored, found, is_used_S)
+        used = is_used_S.nonzero()[:, 0].tolist()
+        costs = {place: [len(scored[place].prompt_ids) + len(scored[place].sample.ids)] for place in used}
+        parts = divide(costs, num_processes=1, budget=self._config.microbatch_tokens)[0] if used else [()]
+        values = found.values_S.tolist()
+        return TokenBatch(
+            parts=tuple(
+                rollout_rows([(scored[place], values[place]) for place in part], pad_id=self._pad_id) for part in parts
+            )
+        )
+
+    def _tell(self, scored: Sequence[ScoredSample], found: Advantages, is_used_S: Tensor) -> None:
+        """Set the metrics of the batch."""
+        rewards = [each.reward for each in scored if each.reward == each.reward]
+        lengths = [len(each.sample.ids) for each in scored]
+        self.metrics = {}
+        self.metrics["rollout/reward"] = float(np.mean(rewards)) if rewards else float("nan")
+        for verifier, _ in self._verifiers:
+            values = [value for each in scored if (value := each.rewards[verifier.name]) is not None]
+            self.metrics[f"rollout/reward_{verifier.name}"] = float(np.mean(values)) if values else float("nan")
+        self.metrics["rollout/unscored"] = float(len(scored) - len(rewards))
+        self.metrics["rollout/answer_tokens"] = float(np.mean(lengths))
+        self.metrics["rollout/truncated"] = float(np.mean([each.sample.finish == "length" for each in scored]))
+        self.metrics["rollout/constant_groups"] = float(found.num_constant_groups)
+        self.metrics["rollout/trained_answers"] = float(is_used_S.sum())
+
+
+def rollout_rows(answers: Sequence[tuple[ScoredSample, float]], *, pad_id: int) -> TokenRows:
+    """Return a microbatch of answers with their advantages, one per row, padded on the right."""
+    lengths = [len(scored.prompt_ids) + len(scored.sample.ids) for scored, _ in answers]
+    shape = (max(1, len(answers)), max(lengths, default=2))
+    tokens_BT = np.full(shape, pad_id, dtype=np.int64)
+    labels_BT = np.full(shape, IGNORE, dtype=np.int64)
+    sequences_BT = np.full(shape, -1, dtype=np.int32)
+    advantage_BT, behaviour_BT = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    for row, (scored, advantage) in enumerate(answers):
+        begin, end = len(scored.prompt_ids), lengths[row]
+        tokens_BT[row, :end] = [*scored.prompt_ids, *scored.sample.ids]
+        labelled = slice(begin - 1, end - 1)
+        labels_BT[row, labelled] = scored.sample.ids
+        sequences_BT[row, labelled] = row
+        advantage_BT[row, labelled] = advantage
+        behaviour_BT[row, labelled] = scored.sample.logp
+    return TokenRows(
+        tokens_BT=torch.from_numpy(tokens_BT),
+        labels_BT=torch.from_numpy(labels_BT),
+        sequences_BT=torch.from_numpy(sequences_BT),
+        num_sequences=len(answers),
+        weights={"policy": torch.from_numpy((labels_BT != IGNORE).astype(np.float32))},
+        streams={"advantage": torch.from_numpy(advantage_BT), "behaviour": torch.from_numpy(behaviour_BT)},
+    )
