@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 from windlass.config.annotations import Diagnostic, Doc, Range
 
@@ -82,6 +82,13 @@ class PreferenceLoss:
             "none: tokens' probabilities, at most 1 for the pair (open-instruct)."
         ),
     ] = "sampled"
+
+    @classmethod
+    def from_shorthand(cls, value: str) -> PreferenceLoss:
+        """Read the name of a loss; raises ValueError with the names."""
+        if value not in get_args(PreferenceKind):
+            raise ValueError(f"losses: {', '.join(get_args(PreferenceKind))}")
+        return cls(kind=cast("PreferenceKind", value))
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
