@@ -29,6 +29,7 @@ from windlass.post.reference import reference_column
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
+from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.data.tokenization.units import cache_folder
@@ -64,27 +65,7 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     assert isinstance(recipe.model, ModelConfig)
     assert isinstance(recipe.data, MixtureConfig)
     data, encoder = prepared_data(own, recipe.model.vocab_size)
-    objective = _objective(own)
-    with torch.device("meta"):
-        model = Decoder(recipe.model)
-    freeze(model, recipe.optim.groups)
-    names = [name for name, _ in plain_parameters(model)]
-    store = open_run_store(recipe, model, world)
-    parallelize(model, recipe.parallel, world)
-    init_weights(model, recipe.seed, device=world.device)
-    module = ObjectiveModule(
-        model,
-        build_optimizer(model, recipe.optim, replicas=replicas_of_model(model, world), names=names),
-        objective,
-        language_loss=recipe.loss if _is_plain(own) else None,
-        max_grad_norm=recipe.optim.max_grad_norm,
-        skip=recipe.optim.skip,
-        temperature=own.rollout.temperature if isinstance(own, PolicyRecipe) else 1.0,
-        world=world,
-        seed=recipe.seed,
-    )
-    if isinstance(own.model, StartingModel):
-        _start(module, own.model.path)
+    module, store = _module(own, recipe, world)
     loader: Loader[TokenBatch]
     if isinstance(own, PolicyRecipe):
         loader = _rollouts(own, recipe, module, data, encoder, world)
@@ -92,10 +73,10 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         loader = RowLoader(
             data,
             recipe.data,
-            weights=sorted(objective.weights),
+            weights=sorted(module.objective.weights),
             are_pairs=own.ROWS == "pair",
             at=own.pooling if isinstance(own, RewardRecipe) else "labels",
-            reference=_reference(objective, recipe, model, data, encoder, world),
+            reference=_reference(module, recipe, data, encoder, world),
             pad_id=encoder.tokenizer.ids.pad_id,
             seed=recipe.seed,
             share=world.share,
@@ -121,16 +102,42 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     return trainer
 
 
+def _module(own: PostRecipe, recipe: Recipe, world: World) -> tuple[ObjectiveModule, CheckpointStore | None]:
+    """Return the model with the starting weights, its objective and optimizer; and the store of checkpoints."""
+    assert isinstance(recipe.model, ModelConfig)
+    with torch.device("meta"):
+        model = Decoder(recipe.model)
+    freeze(model, recipe.optim.groups)
+    names = [name for name, _ in plain_parameters(model)]
+    store = open_run_store(recipe, model, world)
+    parallelize(model, recipe.parallel, world)
+    init_weights(model, recipe.seed, device=world.device)
+    module = ObjectiveModule(
+        model,
+        build_optimizer(model, recipe.optim, replicas=replicas_of_model(model, world), names=names),
+        _objective(own),
+        language_loss=recipe.loss if _is_plain(own) else None,
+        max_grad_norm=recipe.optim.max_grad_norm,
+        skip=recipe.optim.skip,
+        temperature=own.rollout.temperature if isinstance(own, PolicyRecipe) else 1.0,
+        world=world,
+        seed=recipe.seed,
+    )
+    if isinstance(own.model, StartingModel):
+        _start(module, own.model.path)
+    return module, store
+
+
 def _reference(
-    objective: Objective, recipe: Recipe, model: Decoder, data: PreparedData, encoder: ChatEncoder, world: World
+    module: ObjectiveModule, recipe: Recipe, data: PreparedData, encoder: ChatEncoder, world: World
 ) -> PreparedColumn | None:
-    if "reference" not in objective.needs:
+    if "reference" not in module.objective.needs:
         return None
     assert isinstance(recipe.model, ModelConfig)
     assert isinstance(recipe.data, MixtureConfig)
     return reference_column(
         data,
-        model,
+        module.model,
         recipe.model,
         world,
         precision=recipe.parallel.precision,

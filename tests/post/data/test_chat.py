@@ -169,8 +169,9 @@ def test_templates_of_folders_files_and_names(tmp_path: Path) -> None:
 
 
 def test_templates_are_sandboxed_and_their_errors_named() -> None:
-    with pytest.raises(SpecError, match="line 2"):
+    with pytest.raises(SpecError, match="line 2") as caught:
         ChatTemplate.compile("a\n{% if %}", name="broken", tokens={})
+    assert caught.value.code == "template-broken"
     hostile = ChatTemplate.compile("{{ ''.__class__.__mro__[1].__subclasses__() }}", name="hostile", tokens={})
     with pytest.raises(TemplateError, match="SecurityError"):
         hostile.render([])

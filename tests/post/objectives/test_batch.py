@@ -1,4 +1,4 @@
-"""Sums over sequences, and copies of token rows."""
+"""LossTotals over sequences, and copies of token rows."""
 
 from __future__ import annotations
 

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from tests.post.rollout.policies import finish, group, prompt, work
 from windlass.core.errors import UsageError
-from windlass.post.rollout.engine import Engine
-from windlass.post.rollout.types import SampleId, ScoreRequest, Work
+from windlass.post.rollout.engine import RolloutEngine
+from windlass.post.rollout.types import SampleId, SampleRequest, ScoreRequest
 
 __all__ = ["EngineConformance"]
 
 
 class EngineConformance(ABC):
-    """Tests of the protocol `Engine`; an engine that lacks an ability overrides the ability's test."""
+    """Tests of the protocol `RolloutEngine`; an engine that lacks an ability overrides the ability's test."""
 
     log_prob_tolerance = 1e-5
 
     @abstractmethod
-    def make(self, *, max_open: int | None = None) -> Engine:
+    def make(self, *, max_open: int | None = None) -> RolloutEngine:
         """Return an engine with 4 slots of 64 tokens and weights of version 1."""
 
     @abstractmethod
@@ -66,7 +66,9 @@ class EngineConformance(ABC):
         first = {item: (s.ids, s.logp) for item, s in finish(engine, works).items()}
         assert {item: (s.ids, s.logp) for item, s in finish(self.make(), works[::-1]).items()} == first
         retried = [
-            Work(id=SampleId(group=1, member=2, attempt=4), prompt_ids=prompt(5, seed=1), sampling=works[0].sampling)
+            SampleRequest(
+                id=SampleId(group=1, member=2, attempt=4), prompt_ids=prompt(5, seed=1), sampling=works[0].sampling
+            )
         ]
         again = finish(engine, retried)[retried[0].id]
         assert (again.ids, again.logp) == first[SampleId(group=1, member=2)]
@@ -99,8 +101,8 @@ class EngineConformance(ABC):
 
     def test_invalid_work_is_refused_and_nothing_is_taken(self) -> None:
         engine = self.make()
-        empty = Work(id=SampleId(group=9, member=0), prompt_ids=(), sampling=work(0).sampling)
-        foreign = Work(id=SampleId(group=9, member=0), prompt_ids=(999_999,), sampling=work(0).sampling)
+        empty = SampleRequest(id=SampleId(group=9, member=0), prompt_ids=(), sampling=work(0).sampling)
+        foreign = SampleRequest(id=SampleId(group=9, member=0), prompt_ids=(999_999,), sampling=work(0).sampling)
         for wrong in (empty, foreign, work(9, length=60)):
             with pytest.raises(UsageError):
                 engine.submit([work(1), wrong])
@@ -143,7 +145,9 @@ class EngineConformance(ABC):
 
     def test_work_waits_for_the_version_that_it_needs(self) -> None:
         engine = self.make()
-        newer = Work(id=SampleId(group=1, member=0), prompt_ids=(1, 2), sampling=work(0).sampling, oldest_version=2)
+        newer = SampleRequest(
+            id=SampleId(group=1, member=0), prompt_ids=(1, 2), sampling=work(0).sampling, oldest_version=2
+        )
         engine.submit([newer])
         assert engine.poll(60.0) == []
         assert set(finish(engine, [work(0)])) == {work(0).id}

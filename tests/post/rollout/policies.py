@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.train.model import tiny
 from windlass.post.rollout.embedded import EmbeddedEngine
-from windlass.post.rollout.engine import Engine
-from windlass.post.rollout.types import Sample, SampleId, Sampling, Work
+from windlass.post.rollout.engine import RolloutEngine
+from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
 from windlass.train.model.config import LinearScaling, Llama3Scaling, MoEConfig, RopeConfig, YarnScaling
 from windlass.train.model.decoder import Decoder
 
@@ -51,21 +51,21 @@ def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
     return tuple(tiny.tokens(1, length, seed=seed)[0].tolist())
 
 
-def work(group: int, member: int = 0, *, length: int = 5, attempt: int = 0, **sampling: Any) -> Work:
-    """Work with a prompt that is a function of its group."""
-    return Work(
+def work(group: int, member: int = 0, *, length: int = 5, attempt: int = 0, **sampling: Any) -> SampleRequest:
+    """SampleRequest with a prompt that is a function of its group."""
+    return SampleRequest(
         id=SampleId(group=group, member=member, attempt=attempt),
         prompt_ids=prompt(length, seed=group),
         sampling=Sampling(**{"max_new_tokens": 8, "seed": 5, **sampling}),
     )
 
 
-def group(number: int, size: int, **settings: Any) -> list[Work]:
-    """Work for all members of a group."""
+def group(number: int, size: int, **settings: Any) -> list[SampleRequest]:
+    """SampleRequest for all members of a group."""
     return [work(number, member, **settings) for member in range(size)]
 
 
-def finish(engine: Engine, works: Sequence[Work]) -> dict[SampleId, Sample]:
+def finish(engine: RolloutEngine, works: Sequence[SampleRequest]) -> dict[SampleId, Sample]:
     """Submit work as the engine takes it, and return all samples by id."""
     samples: dict[SampleId, Sample] = {}
     left = list(works)

@@ -10,13 +10,13 @@ from tests.post.rollout.conformance import EngineConformance
 from tests.post.rollout.policies import embedded
 from tests.train.model import tiny
 from windlass.core.clock import FakeClock
-from windlass.post.rollout.engine import Engine
+from windlass.post.rollout.engine import RolloutEngine
 from windlass.post.rollout.fake import FakeEngine
 from windlass.post.rollout.transformers import TransformersEngine
 
 
 class TestEmbedded(EngineConformance):
-    def make(self, *, max_open: int | None = None) -> Engine:
+    def make(self, *, max_open: int | None = None) -> RolloutEngine:
         return embedded(max_open=max_open)
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -24,7 +24,7 @@ class TestEmbedded(EngineConformance):
 
 
 class TestFake(EngineConformance):
-    def make(self, *, max_open: int | None = None) -> Engine:
+    def make(self, *, max_open: int | None = None) -> RolloutEngine:
         return FakeEngine(FakeClock(), version=1, max_open=max_open)
 
     def weights(self) -> Mapping[str, Tensor]:

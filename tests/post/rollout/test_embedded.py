@@ -12,7 +12,7 @@ from tests.post.rollout.policies import MODELS, embedded, finish, group, prompt,
 from tests.train.model import tiny
 from windlass.core.errors import UsageError
 from windlass.post.rollout.engine import EngineError
-from windlass.post.rollout.types import Sample, SampleId, ScoreRequest, Span, Work
+from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest, TokenSpan
 from windlass.train.generation.generate import generate
 from windlass.train.model.decoder import Decoder
 
@@ -20,7 +20,7 @@ LENGTHS = (9, 1, 4, 8, 40, 33, 12, 17)
 DETERMINISTIC = [name for name in MODELS if name != "experts"]
 
 
-def learner_logp(model: Decoder, item: Work, ids: tuple[int, ...], temperature: float = 1.0) -> torch.Tensor:
+def learner_logp(model: Decoder, item: SampleRequest, ids: tuple[int, ...], temperature: float = 1.0) -> torch.Tensor:
     """Log-probabilities of the new tokens in a forward of the whole row."""
     tokens_BT = torch.tensor([item.prompt_ids + ids])
     with torch.no_grad():
@@ -112,7 +112,7 @@ def test_a_cancelled_sample_starts_again_as_the_same_one() -> None:
     assert 0 < len(part.ids) < 20
     assert part.ids == wanted[works[1].id][1][: len(part.ids)]  # type: ignore[index]
     assert cancelled[works[8].id].ids == ()
-    again = [Work(id=SampleId(group=item.id.group, member=item.id.member, attempt=1), prompt_ids=item.prompt_ids, sampling=item.sampling) for item in victims]  # fmt: skip
+    again = [SampleRequest(id=SampleId(group=item.id.group, member=item.id.member, attempt=1), prompt_ids=item.prompt_ids, sampling=item.sampling) for item in victims]  # fmt: skip
     engine.submit(again)
     samples: dict[tuple[int, int], Sample] = {}
     while len(samples) < 9:
@@ -174,17 +174,23 @@ def test_open_work_is_limited_and_the_rest_can_come_later() -> None:
     [
         ([work(0), work(0)], "sample 0.0 is already open"),
         (
-            [Work(id=SampleId(group=1, member=2), prompt_ids=(), sampling=work(0).sampling)],
+            [SampleRequest(id=SampleId(group=1, member=2), prompt_ids=(), sampling=work(0).sampling)],
             "the prompt of sample 1.2 is empty",
         ),
-        ([Work(id=SampleId(group=1, member=2), prompt_ids=(3, 61), sampling=work(0).sampling)], "has token 61"),
-        ([Work(id=SampleId(group=1, member=2), prompt_ids=(3, -1), sampling=work(0).sampling)], "has token -1"),
+        (
+            [SampleRequest(id=SampleId(group=1, member=2), prompt_ids=(3, 61), sampling=work(0).sampling)],
+            "has token 61",
+        ),
+        (
+            [SampleRequest(id=SampleId(group=1, member=2), prompt_ids=(3, -1), sampling=work(0).sampling)],
+            "has token -1",
+        ),
         ([work(0, length=60)], "a prompt of 60 tokens and up to 8 new ones; the engine's maximum is 64"),
         ([work(0, stop_texts=("x",))], "has stop texts, and the engine has no tokenizer"),
     ],
     ids=str,
 )
-def test_work_that_cannot_be_done_is_refused_as_a_whole(works: list[Work], message: str) -> None:
+def test_work_that_cannot_be_done_is_refused_as_a_whole(works: list[SampleRequest], message: str) -> None:
     engine = embedded()
     with pytest.raises(UsageError) as caught:
         engine.submit([work(5), *works])
@@ -222,8 +228,8 @@ def test_a_load_in_flight_shows_in_spans_and_log_probabilities(name: str, open_w
     cut = sample.spans[0].stop
     assert 10 <= cut <= 11
     assert sample.spans == (
-        Span(start=0, stop=cut, version=1, oldest_read=1),
-        Span(start=cut, stop=30, version=2, oldest_read=1 if open_work == "keep" else 2),
+        TokenSpan(start=0, stop=cut, version=1, oldest_read=1),
+        TokenSpan(start=cut, stop=30, version=2, oldest_read=1 if open_work == "keep" else 2),
     )
     before, after = learner_logp(old, item, sample.ids)[:cut], learner_logp(new, item, sample.ids)[cut:]
     torch.testing.assert_close(torch.tensor(sample.logp[:cut]), before, rtol=0, atol=1e-5)
@@ -242,7 +248,7 @@ def test_samples_that_wait_begin_with_the_loaded_weights() -> None:
     samples = finish(engine, [])
     while len(samples) < 4:
         samples.update({sample.id: sample for sample in engine.poll(60.0)})
-    assert samples[works[3].id].spans == (Span(start=0, stop=6, version=2, oldest_read=2),)
+    assert samples[works[3].id].spans == (TokenSpan(start=0, stop=6, version=2, oldest_read=2),)
     alone = embedded(model, num_slots=2)
     alone.load(weights(model, 0.5), 2)
     assert facts_of(finish(alone, works[3:])[works[3].id]) == facts_of(samples[works[3].id])
@@ -250,7 +256,7 @@ def test_samples_that_wait_begin_with_the_loaded_weights() -> None:
 
 def test_work_waits_for_the_weights_that_it_needs() -> None:
     model, engine = tiny.decoder(), embedded()
-    needs_newer = Work(
+    needs_newer = SampleRequest(
         id=SampleId(group=1, member=0), prompt_ids=prompt(4), sampling=work(0).sampling, oldest_version=2
     )
     assert engine.submit([needs_newer, work(2)]) == 2

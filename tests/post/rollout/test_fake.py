@@ -11,7 +11,7 @@ from tests.post.rollout.policies import group, work
 from windlass.core.clock import FakeClock
 from windlass.post.rollout.engine import EngineError
 from windlass.post.rollout.fake import FakeEngine, Script
-from windlass.post.rollout.types import Span
+from windlass.post.rollout.types import TokenSpan
 
 
 def test_samples_end_when_the_script_says() -> None:
@@ -58,8 +58,8 @@ def test_a_load_takes_time_and_splits_spans() -> None:
     (sample,) = engine.poll(100.0)
     assert clock.monotonic() - begin_s == pytest.approx(5.5)
     assert sample.spans == (
-        Span(start=0, stop=2, version=3, oldest_read=3),
-        Span(start=2, stop=8, version=4, oldest_read=3),
+        TokenSpan(start=0, stop=2, version=3, oldest_read=3),
+        TokenSpan(start=2, stop=8, version=4, oldest_read=3),
     )
 
 
@@ -68,8 +68,9 @@ def test_an_engine_that_dies_stays_dead() -> None:
     engine = FakeEngine(clock, Script(dies_at_s=clock.monotonic() + 0.05))
     engine.submit(group(0, 2))
     for _ in range(2):
-        with pytest.raises(EngineError, match="the fake engine died at"):
+        with pytest.raises(EngineError, match="the fake engine died at") as caught:
             engine.poll(10.0)
+        assert caught.value.code == "rollout-engine-failed"
     with pytest.raises(EngineError):
         engine.submit([work(1)])
 

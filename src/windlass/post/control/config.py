@@ -26,7 +26,7 @@ class VerifierConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardsConfig:
-    """How answers are scored: the weighted sum of all verifiers."""
+    """Scoring of answers: the weighted sum of all verifiers."""
 
     verifiers: Annotated[tuple[VerifierConfig, ...], Doc("Verifiers, each by name or as {name, weight}.")]
 
@@ -42,7 +42,7 @@ class RewardsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
-    """How answers are generated."""
+    """Generation of answers."""
 
     group_size: Annotated[int, Range(min=1), Doc("Answers to each prompt.")] = 8
     max_new_tokens: Annotated[int, Range(min=1), Doc("Most tokens of an answer, the end token included.")] = 256

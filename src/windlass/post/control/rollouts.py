@@ -26,8 +26,8 @@ from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
 from windlass.post.objectives.config import AdvantageConfig
 from windlass.post.rewards.protocol import Answer, Verifier
-from windlass.post.rollout.engine import Engine
-from windlass.post.rollout.types import Sample, SampleId, Sampling, Work
+from windlass.post.rollout.engine import RolloutEngine
+from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
 from windlass.train.batch import IGNORE
 from windlass.train.data.order import RowOrder
 
@@ -76,7 +76,7 @@ class RolloutLoader:
         rollout: RolloutConfig,
         advantage: AdvantageConfig,
         *,
-        engine: Engine,
+        engine: RolloutEngine,
         weights: Callable[[], Mapping[str, Tensor]],
         decode: Callable[[Sequence[int]], str],
         verifiers: Sequence[tuple[Verifier, float]],
@@ -155,7 +155,9 @@ class RolloutLoader:
     def _generated(self, rows: Mapping[int, int]) -> list[Sample]:
         """Return all samples of the groups, in the order of group and member."""
         work = [
-            Work(id=SampleId(group=group, member=member), prompt_ids=self._prompt(row), sampling=self._sampling)
+            SampleRequest(
+                id=SampleId(group=group, member=member), prompt_ids=self._prompt(row), sampling=self._sampling
+            )
             for group, row in rows.items()
             for member in range(self._rollout.group_size)
         ]

@@ -55,7 +55,7 @@ _PIECE_BYTES = 1 << 26
 
 @dataclass(slots=True, kw_only=True)
 class SourceStatistics:
-    """What became of a source's rows.
+    """Counts of a source's rows: read, taken, kept and dropped.
 
     Attributes:
         num_rows: rows of the source.
@@ -157,7 +157,7 @@ class PreparedData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedColumn:
-    """One number for each token of prepared data, such as its log-probability under a reference model.
+    """A number for each token of prepared data, such as its log-probability under a reference model.
 
     Attributes:
         values_N: float32, aligned with `tokens_N`.

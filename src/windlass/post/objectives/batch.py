@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Objective", "Scores", "Stream", "Sums", "TokenBatch", "TokenRows"]
+__all__ = ["LossTotals", "Objective", "Scores", "Stream", "TokenBatch", "TokenRows"]
 
 Stream: TypeAlias = Literal["advantage", "behaviour", "proximal", "reference", "teacher"]
 """Names of streams.
@@ -27,7 +27,7 @@ teacher: log-probability under the teacher, for distillation.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows:
-    """One rectangular microbatch. Each sequence lies in one row; a pair never spans two microbatches.
+    """A rectangular microbatch. Each sequence lies in one row; a pair never spans two microbatches.
 
     Attributes:
         tokens_BT: int64 token ids.
@@ -121,7 +121,7 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What a model says of a microbatch.
+    """Outputs of a model for a microbatch.
 
     Attributes:
         logp_BT: float32 (float64 in tests) log-probability of each label; 0 where the label is IGNORE.
@@ -137,7 +137,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class LossTotals:
     """Losses and metrics of a microbatch, as sums.
 
     Attributes:
@@ -172,18 +172,18 @@ class Objective(Protocol):
 
     @property
     def wants_entropy(self) -> bool:
-        """Whether `Scores.entropy_BT` is read."""
+        """Return whether `Scores.entropy_BT` is read."""
 
     @property
     def wants_log_squares(self) -> bool:
-        """Whether `Scores.log_squares_BT` is read."""
+        """Return whether `Scores.log_squares_BT` is read."""
 
     @property
     def wants_values(self) -> bool:
-        """Whether `Scores.values_BT` is read, of a model with a scalar head, instead of `logp_BT`."""
+        """Return whether `Scores.values_BT` is read, of a model with a scalar head, instead of `logp_BT`."""
 
     def weigh(self, rows: TokenRows) -> tuple[float, ...]:
         """Return the weight of this microbatch for each component. Rows on the host: no device is waited for."""
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the losses and metrics of this microbatch."""

@@ -59,7 +59,7 @@ class DistillationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceLoss:
-    """One loss of a preference objective."""
+    """Loss in the list of a preference objective."""
 
     kind: Annotated[
         PreferenceKind,

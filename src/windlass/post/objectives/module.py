@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from windlass.post.objectives.batch import Objective, Scores, Sums, TokenBatch, TokenRows
+from windlass.post.objectives.batch import LossTotals, Objective, Scores, TokenBatch, TokenRows
 from windlass.post.objectives.logprobs import LogProbs, TokenScores
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.flops import flops_per_token
@@ -68,7 +68,7 @@ class ObjectiveModule(TrainableModel):
     def train_batch(self, batch: TokenBatch, facts: StepFacts) -> Mapping[str, Tensor]:
         """Run forward and backward of all microbatches; the last one sums gradients over processes."""
         self.model.train()
-        found: list[Sums] = []
+        found: list[LossTotals] = []
         for place, part in enumerate(batch.parts):
             self.seed_microbatch(facts, part.rows, place)
             with no_sync(self.model, place == len(batch.parts) - 1):
@@ -99,12 +99,12 @@ class ObjectiveModule(TrainableModel):
             flops_per_token(config, part.tokens_BT.shape[1]) * float(part.tokens_BT.numel()) for part in batch.parts
         )
 
-    def _sums(self, rows: TokenRows) -> Sums:
+    def _sums(self, rows: TokenRows) -> LossTotals:
         if self._language_loss is not None:
             found = self._forward(rows, self._language_loss)
             assert isinstance(found, LossSums)
             total = found.loss + found.z_loss + found.aux
-            return Sums(losses={self.components[0]: total}, metrics={"nll": found.loss.detach()})
+            return LossTotals(losses={self.components[0]: total}, metrics={"nll": found.loss.detach()})
         if self.objective.wants_values:
             values_BT = self.model(rows.tokens_BT, rows.documents_BT)
             return self.objective.sums(rows, Scores(values_BT=values_BT))
@@ -117,7 +117,7 @@ class ObjectiveModule(TrainableModel):
     def _forward(self, rows: TokenRows, loss: LossConfig | LogProbs) -> object:
         return self.model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=loss)
 
-    def _loss_of(self, sums: Sums, weights: tuple[float, ...]) -> Tensor:
+    def _loss_of(self, sums: LossTotals, weights: tuple[float, ...]) -> Tensor:
         """Return the sum of the components, each divided by its global weight; one without weight counts nothing."""
         parts = [
             sums.losses[name] / weight if weight else sums.losses[name] * 0.0
@@ -125,7 +125,7 @@ class ObjectiveModule(TrainableModel):
         ]
         return sum(parts[1:], parts[0])
 
-    def _metrics(self, found: list[Sums], weights: tuple[float, ...]) -> dict[str, Tensor]:
+    def _metrics(self, found: list[LossTotals], weights: tuple[float, ...]) -> dict[str, Tensor]:
         """Return this process's share of each mean; `loss` is their sum."""
         by_name = dict(zip(self.components, weights, strict=True))
         losses = {
@@ -159,7 +159,7 @@ def _added(parts: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def _detached(sums: Sums) -> Sums:
-    return Sums(
+def _detached(sums: LossTotals) -> LossTotals:
+    return LossTotals(
         losses={name: value.detach() for name, value in sums.losses.items()}, metrics=sums.metrics, weights=sums.weights
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from windlass.core.errors import UsageError
-from windlass.post.objectives.batch import Scores, Sums, TokenRows
+from windlass.post.objectives.batch import LossTotals, Scores, TokenRows
 from windlass.post.objectives.config import CorrectionConfig, KLConfig, PolicyConfig
 from windlass.post.objectives.supervised import counted, sequence_means
 
@@ -69,7 +69,7 @@ class PolicyObjective:
         policy = tokens if self.config.denominator == "token" else float(rows.num_sequences)
         return (policy, tokens) if self.wants_entropy else (policy,)
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the policy's loss with its KL penalty, the entropy's, and means over tokens as metrics."""
         assert scores.logp_BT is not None
         config, weight_BT = self.config, rows.weights["policy"].double()
@@ -96,7 +96,7 @@ class PolicyObjective:
             if self.wants_entropy:
                 losses["entropy"] = -config.entropy_bonus * (found["entropy"] * weight_BT).sum()
         metrics = {name: (value_BT.detach() * weight_BT).sum() for name, value_BT in found.items()}
-        return Sums(losses=losses, metrics=metrics, weights=dict.fromkeys(metrics, weight_BT.sum()))
+        return LossTotals(losses=losses, metrics=metrics, weights=dict.fromkeys(metrics, weight_BT.sum()))
 
 
 def at_level(rows: TokenRows, log_ratio_BT: Tensor, weight_BT: Tensor, level: str) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from windlass.post.objectives.batch import Scores, Sums, TokenRows
+from windlass.post.objectives.batch import LossTotals, Scores, TokenRows
 from windlass.post.objectives.config import PreferenceConfig, PreferenceLoss
 from windlass.post.objectives.supervised import counted, sequence_means
 
@@ -22,7 +22,7 @@ _WITHOUT_REFERENCE = {"simpo", "nll"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """Sums over the counted labels of each pair's answers, in the column order chosen, rejected."""
+    """LossTotals over the counted labels of each pair's answers, in the column order chosen, rejected."""
 
     logp_P2: Tensor
     reference_P2: Tensor
@@ -72,7 +72,7 @@ class PreferenceObjective:
         chosen = float(lengths_S[pairs_P2[:, 0]].sum())
         return tuple(chosen if loss.kind == "nll" else float(len(pairs_P2)) for loss in self.config.losses)
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the weighted sum of each loss, and the implicit rewards of the first loss of pairs."""
         assert scores.logp_BT is not None
         pairs_P2, weight_BT = pairs_of(rows), rows.weights["preference"]
@@ -90,10 +90,10 @@ class PreferenceObjective:
             losses[loss.kind] = loss.weight * found_P.sum()
         return self._with_metrics(losses, pairs)
 
-    def _with_metrics(self, losses: dict[str, Tensor], pairs: _Pairs) -> Sums:
+    def _with_metrics(self, losses: dict[str, Tensor], pairs: _Pairs) -> LossTotals:
         first = next((loss for loss in self.config.losses if loss.kind != "nll"), None)
         if first is None:
-            return Sums(losses=losses)
+            return LossTotals(losses=losses)
         rewards_P2 = (first.beta * _scores(first, pairs)).detach()
         margins_P = rewards_P2[:, 0] - rewards_P2[:, 1]
         metrics = {
@@ -102,7 +102,7 @@ class PreferenceObjective:
             "margin": margins_P.sum(),
             "accuracy": (margins_P > 0).double().sum(),
         }
-        return Sums(
+        return LossTotals(
             losses=losses, metrics=metrics, weights={name: margins_P.new_tensor(len(margins_P)) for name in metrics}
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch.nn import functional as F
 
-from windlass.post.objectives.batch import Scores, Sums, TokenRows
+from windlass.post.objectives.batch import LossTotals, Scores, TokenRows
 from windlass.post.objectives.config import RewardConfig
 from windlass.post.objectives.preference import pairs_of
 from windlass.post.objectives.supervised import counted, sequence_means
@@ -39,7 +39,7 @@ class RewardObjective:
         """Return the number of pairs."""
         return (float(len(pairs_of(rows))),)
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the sum of losses over pairs; accuracy, margin and rewards."""
         assert scores.values_BT is not None
         weight_BT = rows.weights["reward"]
@@ -55,4 +55,4 @@ class RewardObjective:
             "reward_chosen": rewards_P2[:, 0].detach().sum(),
             "reward_rejected": rewards_P2[:, 1].detach().sum(),
         }
-        return Sums(losses={"reward": loss_P.sum()}, metrics=metrics)
+        return LossTotals(losses={"reward": loss_P.sum()}, metrics=metrics)

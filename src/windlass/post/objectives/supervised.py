@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from windlass.post.objectives.batch import Scores, Sums, TokenRows
+from windlass.post.objectives.batch import LossTotals, Scores, TokenRows
 from windlass.post.objectives.config import DistillationConfig, SupervisedConfig
 
 __all__ = ["DistillationObjective", "SupervisedObjective", "counted", "sequence_means"]
@@ -34,15 +34,15 @@ class SupervisedObjective:
             return (float(rows.num_sequences),)
         return (float(rows.weights["nll"].double().sum()),)
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the weighted sum of cross-entropies."""
         assert scores.logp_BT is not None
         weight_BT = rows.weights["nll"]
         logp_BT = counted(scores.logp_BT, weight_BT)
         loss_BT = -logp_BT if self.config.kind == "nll" else -logp_BT * logp_BT.detach().exp()
         if self.config.denominator == "sequence":
-            return Sums(losses={"nll": sequence_means(rows, loss_BT, weight_BT).sum()})
-        return Sums(losses={"nll": (loss_BT * weight_BT).sum()})
+            return LossTotals(losses={"nll": sequence_means(rows, loss_BT, weight_BT).sum()})
+        return LossTotals(losses={"nll": (loss_BT * weight_BT).sum()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class DistillationObjective:
         """Return the sum of weights."""
         return (float(rows.weights["distillation"].double().sum()),)
 
-    def sums(self, rows: TokenRows, scores: Scores) -> Sums:
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
         """Return the weighted sum of the estimator, and of the log ratio student / teacher as `reverse_kl`."""
         assert scores.logp_BT is not None
         weight_BT = rows.weights["distillation"]
@@ -78,7 +78,7 @@ class DistillationObjective:
         else:
             loss_BT = torch.expm1(-ratio_BT) + ratio_BT
         found = (ratio_BT * weight_BT).sum().detach()
-        return Sums(
+        return LossTotals(
             losses={"distillation": (loss_BT * weight_BT).sum()},
             metrics={"reverse_kl": found},
             weights={"reverse_kl": weight_BT.double().sum()},

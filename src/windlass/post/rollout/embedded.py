@@ -1,4 +1,4 @@
-"""Engine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
+"""RolloutEngine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
 
 A step computes one token for every slot, also for empty ones: samples join free slots and leave when they end, and the
 shapes of all computations stay the same. With a forward per prompt whose shape depends only on the prompt's length, a
@@ -29,7 +29,7 @@ from windlass.train.model.decoder import Decoder
 
 if TYPE_CHECKING:
     from windlass.core.clock import Clock
-    from windlass.post.rollout.types import Finish, Sample, SampleId, ScoreRequest, Work
+    from windlass.post.rollout.types import Finish, Sample, SampleId, SampleRequest, ScoreRequest
     from windlass.train.model.config import ModelConfig
 
 __all__ = ["EmbeddedEngine"]
@@ -109,8 +109,8 @@ class EmbeddedEngine:
         """Return the version of the loaded weights."""
         return self._version
 
-    def submit(self, work: Sequence[Work]) -> int:
-        """Take work from the front of the list and return how many; see `Engine.submit`."""
+    def submit(self, work: Sequence[SampleRequest]) -> int:
+        """Take work from the front of the list and return how many; see `RolloutEngine.submit`."""
         open_rows = {row.work.id: row for row in self._rows if row is not None}
         taken = work[: max(0, self._max_open - len(open_rows) - len(self._waiting))]
         check_work(
@@ -153,7 +153,7 @@ class EmbeddedEngine:
             return self._prefill.score(requests)
 
     def load(self, weights: Mapping[str, Tensor], version: int, *, open_work: OpenWork = "recompute") -> None:
-        """Copy weights, all or none, and give them a version; see `Engine.load`."""
+        """Copy weights, all or none, and give them a version; see `RolloutEngine.load`."""
         parameters = dict(self._model.named_parameters())
         _check_weights(parameters, weights)
         with torch.no_grad():
@@ -225,7 +225,7 @@ class EmbeddedEngine:
                 self._leave(slot, row, finish, now_s)
         return chosen.tokens_B
 
-    def _open(self, slot: int, work: Work) -> OpenRow:
+    def _open(self, slot: int, work: SampleRequest) -> OpenRow:
         _, submitted_s = self._waiting.remove(work.id)
         texts = work.sampling.stop_texts
         row = OpenRow(
@@ -271,7 +271,7 @@ class EmbeddedEngine:
                 read = self._prefill.read(chosen)
                 self._prompts.update({prompt: (read, index) for index, prompt in enumerate(chosen)})
 
-    def _fork(self, joined: Sequence[tuple[int, Work]]) -> Tensor:
+    def _fork(self, joined: Sequence[tuple[int, SampleRequest]]) -> Tensor:
         """Copy the prompts' keys and values into slots; returns the logits that follow, (N, V)."""
         logits_V: list[Tensor] = []
         by_read: dict[int, tuple[ReadPrompts, list[tuple[int, int]]]] = {}

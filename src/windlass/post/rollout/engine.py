@@ -14,12 +14,12 @@ from windlass.core.errors import PreconditionError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from windlass.post.rollout.types import Sample, SampleId, ScoreRequest, Work
+    from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest
 
-__all__ = ["Engine", "EngineError", "EngineFacts", "OpenWork"]
+__all__ = ["EngineError", "EngineFacts", "OpenWork", "RolloutEngine"]
 
 OpenWork: TypeAlias = Literal["recompute", "keep"]
-"""What a load does with samples in progress: compute their cache again with the new weights, or keep it."""
+"""Treatment of samples in progress by a load: compute their cache again with the new weights, or keep it."""
 
 
 class EngineError(PreconditionError):
@@ -30,7 +30,7 @@ class EngineError(PreconditionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine can do; constant during its life.
+    """Capabilities of an engine; constant during its life.
 
     Attributes:
         num_slots: samples that are generated at the same time.
@@ -49,7 +49,7 @@ class EngineFacts:
     has_in_flight_update: bool
 
 
-class Engine(Protocol):
+class RolloutEngine(Protocol):
     """Continues prompts with the weights of one version at a time."""
 
     @property
@@ -59,7 +59,7 @@ class Engine(Protocol):
     def version(self) -> int:
         """Return the version of the loaded weights."""
 
-    def submit(self, work: Sequence[Work]) -> int:
+    def submit(self, work: Sequence[SampleRequest]) -> int:
         """Take work from the front of the list and return how many; the rest can be submitted later.
 
         Never blocks and computes nothing. An engine takes at least one when it has no open work.

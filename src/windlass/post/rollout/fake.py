@@ -1,4 +1,4 @@
-"""Engine without a model, on a clock that the caller advances: scripted lengths, delays and deaths.
+"""RolloutEngine without a model, on a clock that the caller advances: scripted lengths, delays and deaths.
 
 Every token is equally likely. A sample's tokens depend on its seed, group and member, as in a real engine; how long it is and
 how long it takes depend on the script. For simulations and tests of what stands around an engine; does not import torch.
@@ -20,14 +20,14 @@ from windlass.post.rollout.waiting import WaitingWork, check_request, check_work
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from windlass.post.rollout.types import Finish, Sample, SampleId, ScoreRequest, Work
+    from windlass.post.rollout.types import Finish, Sample, SampleId, SampleRequest, ScoreRequest
 
 __all__ = ["FakeEngine", "Script"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What a fake engine does, as a function of its work.
+    """Script of a fake engine, as a function of its work.
 
     Attributes:
         num_tokens: length at which a sample stops by itself; None: at a stop id or its limit only.
@@ -37,9 +37,9 @@ class Script:
         dies_at_s: time of the clock at which the engine dies; None: never.
     """
 
-    num_tokens: Callable[[Work], int | None] = field(default=lambda work: None)
-    seconds_per_token: Callable[[Work], float] = field(default=lambda work: 0.01)
-    delay_s: Callable[[Work], float] = field(default=lambda work: 0.0)
+    num_tokens: Callable[[SampleRequest], int | None] = field(default=lambda work: None)
+    seconds_per_token: Callable[[SampleRequest], float] = field(default=lambda work: 0.01)
+    delay_s: Callable[[SampleRequest], float] = field(default=lambda work: 0.0)
     load_s: float = 0.0
     dies_at_s: float | None = None
 
@@ -89,7 +89,7 @@ class FakeEngine:
         """Return the version of the loaded weights."""
         return self._version
 
-    def submit(self, work: Sequence[Work]) -> int:
+    def submit(self, work: Sequence[SampleRequest]) -> int:
         """Take work from the front of the list and return how many."""
         self._advance(self._clock.monotonic())
         check_work(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from windlass.post.rollout.engine import EngineError
 from windlass.post.rollout.streams import stream_key
-from windlass.post.rollout.types import Finish, Sample, Span
+from windlass.post.rollout.types import Finish, Sample, TokenSpan
 
 if TYPE_CHECKING:
     from windlass.post.rollout.stops import StopTexts
-    from windlass.post.rollout.types import Work
+    from windlass.post.rollout.types import SampleRequest
 
 __all__ = ["OpenRow", "cancelled_sample"]
 
@@ -21,7 +21,7 @@ class OpenRow:
     """A sample in progress."""
 
     def __init__(
-        self, work: Work, *, version: int, submitted_s: float, started_s: float, stops: StopTexts | None
+        self, work: SampleRequest, *, version: int, submitted_s: float, started_s: float, stops: StopTexts | None
     ) -> None:
         self.work = work
         self.key = stream_key(work.sampling.seed, work.id)
@@ -68,7 +68,7 @@ class OpenRow:
         """Return the sample as it is."""
         stops = [start for start, _, _ in self._marks[1:]] + [len(self.ids)]
         spans = tuple(
-            Span(start=start, stop=stop, version=version, oldest_read=oldest)
+            TokenSpan(start=start, stop=stop, version=version, oldest_read=oldest)
             for (start, version, oldest), stop in zip(self._marks, stops, strict=True)
             if stop > start
         )
@@ -83,7 +83,7 @@ class OpenRow:
         )
 
 
-def cancelled_sample(work: Work, queued_s: float) -> Sample:
+def cancelled_sample(work: SampleRequest, queued_s: float) -> Sample:
     """Return the sample of work that was cancelled before it began."""
     return Sample(
         id=work.id,

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from windlass.core.errors import UsageError
 
-__all__ = ["Finish", "Origin", "Sample", "SampleId", "Sampling", "ScoreRequest", "Span", "Work"]
+__all__ = ["Finish", "Origin", "Sample", "SampleId", "SampleRequest", "Sampling", "ScoreRequest", "TokenSpan"]
 
 Finish: TypeAlias = Literal["stop", "length", "cancelled"]
-"""Why a sample ended: a stop id or text, its limit of new tokens, or `Engine.cancel`."""
+"""Why a sample ended: a stop id or text, its limit of new tokens, or `RolloutEngine.cancel`."""
 
 Origin: TypeAlias = Literal["policy", "tool", "template"]
 """Who wrote a span: the policy, a tool's output, or the chat template between turns."""
@@ -36,7 +36,7 @@ class SampleId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to choose tokens, and when to stop.
+    """Settings for choosing tokens and for stopping.
 
     Attributes:
         max_new_tokens: maximum number of new tokens, the stop id included.
@@ -74,7 +74,7 @@ def _require(is_valid: bool, name: str, value: object, range_text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class SampleRequest:
     """A sample to generate.
 
     Attributes:
@@ -89,7 +89,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TokenSpan:
     """Tokens [start, stop) of a sample that have one origin and one version.
 
     Attributes:
@@ -122,7 +122,7 @@ class Sample:
     ids: tuple[int, ...]
     logp: tuple[float, ...]
     raw_logp: tuple[float, ...] | None
-    spans: tuple[Span, ...]
+    spans: tuple[TokenSpan, ...]
     finish: Finish
     seconds: Mapping[str, float] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Work that an engine has taken and not begun, in order of submission."""
+"""SampleRequest that an engine has taken and not begun, in order of submission."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.post.rollout.types import SampleId, ScoreRequest, Work
+    from windlass.post.rollout.types import SampleId, SampleRequest, ScoreRequest
 
 __all__ = ["WaitingWork", "check_request", "check_work"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    work: Work
+    work: SampleRequest
     submitted_s: float
 
 
@@ -35,17 +35,17 @@ class WaitingWork:
     def __contains__(self, sample: SampleId) -> bool:
         return sample in self._entries
 
-    def add(self, work: Work, now_s: float) -> None:
+    def add(self, work: SampleRequest, now_s: float) -> None:
         """Append work."""
         self._entries[work.id] = _Entry(work=work, submitted_s=now_s)
         self._prompts[work.prompt_ids] += 1
 
-    def startable(self, version: int, limit: int) -> list[Work]:
+    def startable(self, version: int, limit: int) -> list[SampleRequest]:
         """Return up to `limit` pieces of work that weights of this version may begin, without removing them."""
         ready = (entry.work for entry in self._entries.values() if entry.work.oldest_version <= version)
         return list(islice(ready, limit))
 
-    def remove(self, sample: SampleId) -> tuple[Work, float]:
+    def remove(self, sample: SampleId) -> tuple[SampleRequest, float]:
         """Remove work; returns it and when it was submitted."""
         entry = self._entries.pop(sample)
         self._prompts[entry.work.prompt_ids] -= 1
@@ -69,7 +69,12 @@ class WaitingWork:
 
 
 def check_work(
-    works: Sequence[Work], *, vocab_size: int, max_length: int, open_ids: Collection[SampleId], can_decode: bool
+    works: Sequence[SampleRequest],
+    *,
+    vocab_size: int,
+    max_length: int,
+    open_ids: Collection[SampleId],
+    can_decode: bool,
 ) -> None:
     """Raise UsageError for work that an engine cannot generate."""
     seen: set[SampleId] = set()
