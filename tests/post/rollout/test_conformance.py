@@ -32,7 +32,7 @@ class TestFake(EngineConformance):
 
 
 class TestTransformers(EngineConformance):
-    def make(self, *, max_open: int | None = None) -> Engine:
+    def make(self, *, max_open: int | None = None) -> RolloutEngine:
         model = tiny.decoder(family="llama")
         settings = {"num_slots": 4, "max_length": 64, "version": 1, "max_open": max_open}
         return TransformersEngine(model.config, self.weights(), **settings)  # type: ignore[arg-type]

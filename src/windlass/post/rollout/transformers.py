@@ -24,7 +24,7 @@ from windlass.train.hf.maps import hf_names
 
 if TYPE_CHECKING:
     from windlass.core.clock import Clock
-    from windlass.post.rollout.types import Sample, SampleId, Sampling, ScoreRequest, Work
+    from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling, ScoreRequest
     from windlass.train.model.config import ModelConfig
 
 __all__ = ["TransformersEngine"]
@@ -79,7 +79,7 @@ class TransformersEngine:
         """Return the version of the loaded weights."""
         return self._version
 
-    def submit(self, work: Sequence[Work]) -> int:
+    def submit(self, work: Sequence[SampleRequest]) -> int:
         """Take work from the front of the list and return how many."""
         check_work(
             work,
@@ -142,13 +142,13 @@ class TransformersEngine:
         self._waiting.clear()
         self._done = []
 
-    def _next_batch(self) -> list[Work]:
+    def _next_batch(self) -> list[SampleRequest]:
         works = self._waiting.startable(self._version, len(self._waiting))
         return [work for work in works if _settings(work.sampling) == _settings(works[0].sampling)][
             : self._facts.num_slots
         ]
 
-    def _generate(self, batch: Sequence[Work]) -> None:
+    def _generate(self, batch: Sequence[SampleRequest]) -> None:
         rows = [self._open(work) for work in batch]
         longest = max(len(work.prompt_ids) for work in batch)
         lengths_B1 = torch.tensor([[len(work.prompt_ids)] for work in batch], device=self._device)
@@ -170,7 +170,7 @@ class TransformersEngine:
             finish = next(end for values in zip(*columns, strict=True) if (end := row.add(*values)) is not None)
             self._done.append(row.sample(finish, now_s))
 
-    def _open(self, work: Work) -> OpenRow:
+    def _open(self, work: SampleRequest) -> OpenRow:
         _, submitted_s = self._waiting.remove(work.id)
         texts = work.sampling.stop_texts
         stops = StopTexts(texts, self._pieces) if texts and self._pieces is not None else None
