@@ -11,10 +11,12 @@ from tests.launcher.bench import Bench, PickyBackend, commit
 from windlass import Options, launch
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
+from windlass.launcher import client, prepare
 from windlass.launcher.client import launch_lock
 from windlass.launcher.prepare import Prepared
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.launcher.stage import stage
+from windlass.pin.code import checkouts
 from windlass.record import events
 from windlass.record.state import State
 from windlass.runs.store import RunFolder, create
@@ -51,6 +53,26 @@ def test_everything_is_intended_before_anything_is_made(bench: Bench, backend: P
     assert run.facts.plan_hash == run.plan.plan_hash
     assert bench.left() == [run.id]
     assert run.reconcile() == []
+
+
+def test_a_launch_opens_the_repository_once_and_makes_each_document_once(
+    bench: Bench, backend: PickyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.code / "train.py").write_text("")
+    commit(bench.code)
+    calls: list[str] = []
+    for module, name in ((prepare, "open_repository"), (checkouts, "open_repository"), (client, "job_document")):
+        made = getattr(module, name)
+
+        def count(*given: Any, name: str = name, made: Callable[..., Any] = made, **more: Any) -> Any:
+            calls.append(name)
+            return made(*given, **more)
+
+        monkeypatch.setattr(module, name, count)
+    run = launch(bench.prepare(bench.tasks("a", "b"), Options()))
+    assert (run.folder.code / "train.py").exists()
+    assert calls == ["open_repository", "job_document", "job_document"]
+    assert backend.taken == ["a-1", "b-1"]
 
 
 def test_notes_of_the_plan_are_on_record(bench: Bench) -> None:

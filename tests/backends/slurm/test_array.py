@@ -107,9 +107,10 @@ def test_a_task_runs_only_under_its_own_name(tmp_path: Path, num_refused: int, c
     ]
 
 
-def test_a_job_of_another_shape_is_queued_by_itself(shell: FakeShell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{"num_replicas": 4, "num_queued": 1}, {"gpus_per_node": 4, "num_queued": 1}])
+def test_a_job_of_another_shape_is_queued_by_itself(shell: FakeShell, tmp_path: Path, changes: dict[str, Any]) -> None:
     backend = SlurmBackend(lab_profile(), shell=shell)
-    found = backend.submit_many(jobs(backend, tmp_path, num_replicas=4, num_queued=1))
+    found = backend.submit_many(jobs(backend, tmp_path, **changes))
     assert [job.backend_id for job in found] == ["11_1", "11_2", "12"]
 
 
