@@ -11,14 +11,11 @@ from typing import cast
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn import functional as F
 
 from tests.train.optim.devices import DEVICES
 from windlass.post.objectives.logprobs import LogProbs, TokenScores, token_logprobs
 from windlass.train.batch import IGNORE
-from windlass.train.errors import TrainingError
 from windlass.train.model.config import AttentionConfig, ModelConfig
 from windlass.train.model.decoder import Decoder
 
@@ -161,19 +158,3 @@ def test_a_decoder_scores_labels_inside_its_forward(is_tied: bool) -> None:
     wanted.sum().backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(grads[name], weight.grad, rtol=1e-11, atol=1e-11)
-
-
-def test_a_sharded_vocabulary_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    hidden, head, labels = task()
-    store = torch.distributed.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        sharded = distribute_tensor(head.detach(), init_device_mesh("cpu", (1,)), [Replicate()])
-        with pytest.raises(TrainingError) as caught:
-            token_logprobs(hidden, sharded, labels)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert str(caught.value) == (
-        "log-probabilities of tokens need the whole head, but its vocabulary is sharded over processes"
-    )
-    assert caught.value.hint == "set `parallel.tensor=1`"

@@ -1,7 +1,6 @@
 """Advantages of answers from rewards, on whole groups; which answers are trained on is decided afterwards.
 
-A group is all answers to one prompt. Computing on whole groups matters: if answers are dropped first, the rewards of two
-prompts can fall into one group.
+A group is all answers to one prompt. If answers are dropped first, the rewards of two prompts can fall into one group.
 
 Legend: S answers of a batch, G groups of a batch.
 """
@@ -37,7 +36,7 @@ class Advantages:
 
     @property
     def num_constant_groups(self) -> int:
-        """Number of groups whose rewards are all equal."""
+        """Return the number of groups whose rewards are all equal."""
         return int((~self.has_variance_G).sum())
 
 
@@ -86,7 +85,7 @@ class _Groups:
         return values_S.new_zeros(self.num).index_add(0, self.places_S, values_S)
 
     def spans_G(self) -> Tensor:  # noqa: N802  it carries its shape
-        """Largest minus smallest reward."""
+        """Return the largest minus the smallest reward."""
         spans = []
         for fill, reduce in ((-torch.inf, "amax"), (torch.inf, "amin")):
             values_S = self.rewards_S.where(self.weights_S > 0.0, fill)

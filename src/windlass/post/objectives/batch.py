@@ -110,12 +110,12 @@ class TokenBatch:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens, padding included."""
+        """Return the number of tokens, padding included."""
         return sum(part.tokens_BT.numel() for part in self.parts)
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Indices of all rows in the epoch's order."""
+        """Return the indices of all rows in the epoch's order."""
         return tuple(row for part in self.parts for row in part.rows)
 
 
@@ -160,15 +160,15 @@ class Objective(Protocol):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Names of the loss components; never empty."""
+        """Return the names of the loss components; never empty."""
 
     @property
     def weights(self) -> frozenset[str]:
-        """Keys that `TokenRows.weights` must hold."""
+        """Return the keys that `TokenRows.weights` must hold."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """Streams that `TokenRows.streams` must hold."""
+        """Return the streams that `TokenRows.streams` must hold."""
 
     @property
     def wants_entropy(self) -> bool:

@@ -78,7 +78,7 @@ class PreferenceLoss:
     alignment: Annotated[
         Literal["sampled", "none"],
         Doc(
-            "Weights of wpo. sampled: tokens' probabilities over the sum of squared ones (section 3.2 of the paper; TRL); "
+            "Weights of wpo. sampled: tokens' probabilities over the sum of squared ones (paper, section 3.2; TRL); "
             "none: tokens' probabilities, at most 1 for the pair (open-instruct)."
         ),
     ] = "sampled"
@@ -226,8 +226,9 @@ class AdvantageConfig:
     scale: Annotated[
         Literal["none", "group_std", "batch_std", "whiten", "group_mean"],
         Doc(
-            "none; group_std, batch_std: divide by the standard deviation of the group's or of all rewards; whiten: shift "
-            "and divide to mean 0 and standard deviation 1 over the batch; group_mean: divide by the group's mean reward."
+            "none; group_std, batch_std: divide by the standard deviation of the group's or of all rewards; "
+            "whiten: shift and divide to mean 0 and standard deviation 1 over the batch; "
+            "group_mean: divide by the group's mean reward."
         ),
     ] = "none"
     std: Annotated[

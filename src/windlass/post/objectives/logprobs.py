@@ -73,7 +73,8 @@ class LogProbs:
             wants_log_squares=self.wants_log_squares,
         )
         losses = None if aux is None else aux.double() * (labels_BT != IGNORE).sum()
-        return _changed(found, lambda scores_N: scores_N.view_as(labels_BT))._replace(aux=losses)
+        # Copies, not views: FSDP warns about those.
+        return _changed(found, lambda scores_N: scores_N.view_as(labels_BT).clone())._replace(aux=losses)
 
 
 def token_logprobs(

@@ -1,7 +1,7 @@
 """Policy gradient objectives: ratio level x clip shape x denominator x KL estimator, with an off-policy correction.
 
-Three log-probabilities of a token are told apart: *behaviour*, of the policy that sampled it; *proximal*, of the policy at
-the start of this batch, which the ratio is taken to; and the current one, which has a gradient.
+There are three log-probabilities of a token: *behaviour*, of the policy that sampled it; *proximal*, of the policy at
+the start of this batch, to which the ratio is taken; and the current one, which has a gradient.
 
 Legend: B rows, T tokens of a row, S sequences of a microbatch.
 """
@@ -28,8 +28,8 @@ MAX_LOG_RATIO = 20.0
 class PolicyObjective:
     """Policy gradient on the labels of `weights["policy"]`.
 
-    The stream `proximal` may be missing: the current log-probabilities then take its place, as in the first update after
-    sampling. The KL penalty is not multiplied by the correction.
+    The stream `proximal` may be missing: the current log-probabilities then take its place, as in the first update
+    after sampling. The KL penalty is not multiplied by the correction.
 
     Components: `policy`, and `entropy` if it is rewarded.
     """
@@ -102,8 +102,8 @@ class PolicyObjective:
 def at_level(rows: TokenRows, log_ratio_BT: Tensor, weight_BT: Tensor, level: str) -> Tensor:
     """Return log ratios of tokens, or at each token that of its sequence: their sum or mean over counted labels.
 
-    Sources: sequence_mean: Zheng et al. 2025, "Group sequence policy optimization", eq. 7; sequence: Ahmadian et al. 2024,
-    "Back to basics", section 3.3.
+    Sources: sequence_mean: Zheng et al. 2025, "Group sequence policy optimization", eq. 7; sequence: Ahmadian et al.
+    2024, "Back to basics", section 3.3.
     """
     if level == "token":
         return log_ratio_BT
@@ -118,8 +118,8 @@ def at_level(rows: TokenRows, log_ratio_BT: Tensor, weight_BT: Tensor, level: st
 def correction_weights(config: CorrectionConfig, rows: TokenRows, log_ratio_BT: Tensor, weight_BT: Tensor) -> Tensor:
     """Return each token's weight proximal / behaviour after clamp and mask, without gradient.
 
-    Sources: clamp: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"; mask: Ling
-    Team 2025, "Every step evolves", section 3 (IcePop).
+    Sources: clamp: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"; mask:
+    Ling Team 2025, "Every step evolves", section 3 (IcePop).
     """
     bound = config.max_log_ratio
     log_BT = at_level(rows, log_ratio_BT.detach().clamp(-bound, bound), weight_BT, config.level)
@@ -149,8 +149,8 @@ def kl_estimates(config: KLConfig, log_ratio_BT: Tensor) -> Tensor:
 def _clipped(config: PolicyConfig, ratio_BT: Tensor, advantage_BT: Tensor, logp_BT: Tensor) -> Tensor:
     """Return the loss of each token.
 
-    Sources: ppo: Schulman et al. 2017, eq. 7, with separate bounds as in Yu et al. 2025, "DAPO", eq. 10; ratio_max: Ye et
-    al. 2020, "Mastering complex control", eq. 4; cispo: MiniMax 2025, "MiniMax-M1", eq. 4.
+    Sources: ppo: Schulman et al. 2017, eq. 7, with separate bounds as in Yu et al. 2025, "DAPO", eq. 10; ratio_max: Ye
+    et al. 2020, "Mastering complex control", eq. 4; cispo: MiniMax 2025, "MiniMax-M1", eq. 4.
     """
     if config.clip == "none":
         return -ratio_BT * advantage_BT

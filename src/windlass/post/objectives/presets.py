@@ -82,19 +82,19 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "gspo": Preset(
             policy=PolicyConfig(ratio="sequence_mean", clip_low=3e-4, clip_high=4e-4, denominator="sequence"),
             advantage=_GROUP_STD,
-            source="Zheng et al. 2025, Group sequence policy optimization, section 4; TRL importance_sampling_level=sequence",
+            source="Zheng et al. 2025, Group sequence policy optimization, section 4; TRL: level=sequence",
         ),
         "rloo": Preset(
             policy=PolicyConfig(ratio="sequence", denominator="sequence"),
             advantage=AdvantageConfig(baseline="leave_one_out"),
             source="Ahmadian et al. 2024, Back to basics, section 3.3; TRL RLOOTrainer",
-            note="the KL penalty belongs into the reward: reward - coefficient * the answer's sum of log(proximal / reference)",
+            note="the KL penalty is part of the reward: the answer's sum of log(proximal / reference), scaled",
         ),
         "reinforce++": Preset(
             policy=PolicyConfig(),
             advantage=AdvantageConfig(baseline="none", scale="whiten", epsilon=1e-8),
             source="Hu et al. 2025, REINFORCE++, eq. 8",
-            note="the KL penalty belongs into the reward",
+            note="the KL penalty is part of the reward",
         ),
         "reinforce++-baseline": Preset(
             policy=PolicyConfig(),

@@ -21,7 +21,7 @@ from windlass.train.checkpoint.files import Files
 from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, FileSums
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 
-__all__ = ["Shard", "StagedTensor", "Sums", "write_bytes", "write_shard"]
+__all__ = ["Checksums", "Shard", "StagedTensor", "write_bytes", "write_shard"]
 
 _ALIGN = 64
 """Alignment of the data; larger elements come first, so that every tensor can be memory-mapped."""
@@ -45,7 +45,7 @@ class Shard:
     starts: tuple[int, ...]
 
 
-class Sums:
+class Checksums:
     """sha256 of a stream, and CRC-32 of each block in it."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard
         OSError: the disk is full, or the store does not respond.
     """
     header, starts = _header(parts)
-    sums = Sums()
+    sums = Checksums()
     with files.create(name) as file:
         for content in (memoryview(header), *(bytes_of(part.tensor) for part in parts)):
             for place in range(0, len(content), 4 * BLOCK_BYTES):
