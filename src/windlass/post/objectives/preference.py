@@ -22,7 +22,7 @@ _WITHOUT_REFERENCE = {"simpo", "nll"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """LossTotals over the counted labels of each pair's answers, in the column order chosen, rejected."""
+    """Sums over the counted labels of each pair's answers, in the column order chosen, rejected."""
 
     logp_P2: Tensor
     reference_P2: Tensor
