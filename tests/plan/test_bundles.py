@@ -90,7 +90,7 @@ def test_strategies_differ_in_what_they_leave() -> None:
 def test_strict_pack_may_leave_room_on_its_node() -> None:
     text = (
         "name: x\ntasks: {main: {nodes: 2, gpus: 4, run: f, bundles: "
-        "{one: {count: 1, gpus: 1, strategy: strict-pack}, three: {count: 3, gpus: 1, strategy: strict-pack}, "
+        "{one: {count: 1, gpus: 1, cpus: 1, strategy: strict-pack}, three: {count: 3, gpus: 1, strategy: strict-pack}, "
         "four: {count: 4, gpus: 1, strategy: strict-pack}}}}\nlimit: {time: 1h}\n"
     )
     assert planned(text).tasks[0].bundles

@@ -53,6 +53,12 @@ def test_total_gpus_that_no_nodes_share_evenly() -> None:
     assert hint == "write tasks.main.total_gpus=40 or tasks.main.total_gpus=44"
 
 
+def test_nodes_that_do_not_share_total_gpus_evenly() -> None:
+    message, hint = refused(TOTAL, "tasks.main.nodes=3")["does-not-fit"]
+    assert message == "tasks.main.total_gpus=40 cannot be shared evenly by tasks.main.nodes=3"
+    assert hint == "use a number of nodes from: 1, 2, 4, 5, 8, 10, 20, 40"
+
+
 def test_total_gpus_where_nobody_knows_the_nodes() -> None:
     message, hint = refused(TOTAL, at=site("~partitions.gpu.gpus"))["does-not-fit"]
     assert message == "tasks.main.total_gpus=40: how many GPUs a node of `lab/gpu` has is not known"

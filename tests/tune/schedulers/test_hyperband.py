@@ -162,6 +162,7 @@ def test_a_result_without_time_or_metric_is_refused() -> None:
     ) as caught:
         scheduler.on_result(sweep, trial, result(1))
     assert caught.value.code == "unknown-metric"
+    HyperBandScheduler(max_t=1)
     with pytest.raises(UsageError, match="max_t is 0"):
         HyperBandScheduler(max_t=0)
 
