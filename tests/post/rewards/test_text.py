@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.core.errors import NotFoundError
+from windlass.core.errors import NotFoundError, UsageError
 from windlass.post.rewards.protocol import Answer
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rewards.text import last_number
@@ -56,6 +56,43 @@ def test_errors_of_own_code_are_counted_and_not_raised(tmp_path: Path, monkeypat
     assert find_verifier("mine.py:bad").score(answer("x"), "y").error == "KeyError: 'y'"
     assert find_verifier("mine.py:endless").score(answer("x"), "y").error == "the reward is nan"
     assert find_verifier("mine.py:half").version != find_verifier("mine.py:bad").version
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text", "value"),
+    [
+        (
+            "format",
+            {"regex": r"<think>.*</think>\s*<answer>.+</answer>"},
+            "<think>a\nb</think>\n<answer>4</answer>\n",
+            1.0,
+        ),
+        ("format", {"regex": r"<answer>.+</answer>"}, "so <answer>4</answer>", 0.0),
+        ("length", {"low": 4, "high": 8}, "abcd", 1.0),
+        ("length", {"low": 4, "high": 8}, "abcdef", 0.5),
+        ("length", {"low": 4, "high": 8}, "abcdefghi", 0.0),
+    ],
+)
+def test_rewards_with_settings(name: str, settings: dict[str, object], text: str, value: float) -> None:
+    verifier = find_verifier(name, settings)
+    assert verifier.score(answer(text), None).value == value
+    assert (
+        verifier.version
+        != find_verifier(name, {**settings, **({"high": 9} if name == "length" else {"regex": ""})}).version
+    )
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(UsageError, match="regexp"):
+        find_verifier("format", {"regexp": "a"})
+    with pytest.raises(UsageError, match="low"):
+        find_verifier("length", {"high": 3})
+    assert "low < high" in find_verifier("length", {"low": 3, "high": 3}).score(answer("a"), None).error
+
+
+def test_where_verifiers_run() -> None:
+    assert find_verifier("gsm8k").isolation == "inline"
+    assert find_verifier("format", {"regex": "a"}).isolation == "process"
 
 
 def test_an_unknown_name_gets_a_near_one() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
-__all__ = ["Answer", "Score", "Verifier"]
+__all__ = ["Answer", "Isolation", "Score", "Verifier"]
+
+Isolation = Literal["inline", "process", "sandbox"]
+"""Where a verifier runs: in the caller's process, in a process of the pool, or there with its program in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,15 @@ class Score:
     Attributes:
         value: reward; None if the answer could not be scored, which is not a reward of 0.
         error: why it could not be scored.
+        kind: kind of the error, by which errors are counted: `exception`, `timeout`, `died`, `not-finite` or `pool`;
+            empty without an error.
+        seconds: how long the verifier took, if the pool ran it.
     """
 
     value: float | None
     error: str = ""
+    kind: str = ""
+    seconds: float = 0.0
 
 
 class Verifier(Protocol):
@@ -46,6 +54,10 @@ class Verifier(Protocol):
     @property
     def version(self) -> str:
         """Version, recorded in the run; a change of what it computes changes it."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """Where it runs."""
 
     def score(self, answer: Answer, ground_truth: object) -> Score:
         """Score an answer. An exception counts as an answer that could not be scored."""

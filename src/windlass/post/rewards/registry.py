@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
-from windlass.core.errors import NotFoundError
+from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
-from windlass.post.rewards.protocol import Answer, Score
-from windlass.post.rewards.text import exact, f1, gsm8k
+from windlass.post.rewards.protocol import Answer, Isolation, Score
+from windlass.post.rewards.text import exact, f1, format_match, gsm8k, length
 from windlass.train.reference import load_reference
 
 __all__ = ["ENTRY_POINTS", "FunctionVerifier", "find_verifier"]
@@ -19,49 +20,78 @@ __all__ = ["ENTRY_POINTS", "FunctionVerifier", "find_verifier"]
 ENTRY_POINTS = "windlass.verifiers"
 """Group of entry points: each names a function from an answer and the ground truth to a number."""
 
-Function = Callable[[Answer, object], float]
+Function = Callable[..., float]
+"""A function of the answer and the ground truth; its settings are keyword arguments."""
 
-_SHIPPED: Mapping[str, Function] = {"exact": exact, "f1": f1, "gsm8k": gsm8k}
+_SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
+    "exact": (exact, "inline"),
+    "f1": (f1, "inline"),
+    "format": (format_match, "process"),
+    "gsm8k": (gsm8k, "inline"),
+    "length": (length, "inline"),
+}
+"""Verifiers whose time is bounded run inline; a regex of the user's may take exponential time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionVerifier:
-    """A verifier made of a function; its version is a digest of the function's source code."""
+    """A verifier made of a function; its version is a digest of the function's source code and its settings."""
 
     name: str
     function: Function
+    isolation: Isolation = "process"
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
-        """Digest of the function's source code."""
-        return hashlib.sha256(inspect.getsource(inspect.unwrap(self.function)).encode()).hexdigest()[:16]
+        """Digest of the function's source code and of the settings."""
+        digest = hashlib.sha256(inspect.getsource(inspect.unwrap(self.function)).encode())
+        if self.settings:
+            digest.update(json.dumps(self.settings, sort_keys=True).encode())
+        return digest.hexdigest()[:16]
 
     def score(self, answer: Answer, ground_truth: object) -> Score:
         """Call the function; an exception or a value that is not finite means that the answer could not be scored."""
         try:
-            value = float(self.function(answer, ground_truth))
+            value = float(self.function(answer, ground_truth, **self.settings))
         except Exception as error:  # noqa: BLE001  (the user's code; its error is counted and shown)
-            return Score(value=None, error=f"{type(error).__name__}: {error}")
+            return Score(value=None, error=f"{type(error).__name__}: {error}", kind="exception")
         if not abs(value) < float("inf"):
-            return Score(value=None, error=f"the reward is {value}")
+            return Score(value=None, error=f"the reward is {value}", kind="not-finite")
         return Score(value=value)
 
 
-def find_verifier(name: str) -> FunctionVerifier:
+def find_verifier(name: str, settings: Mapping[str, object] | None = None) -> FunctionVerifier:
     """Return a verifier: a shipped one, an entry point's, or your own function by `module:function`.
+
+    Args:
+        name: the verifier's name.
+        settings: keyword arguments of its function.
 
     Raises:
         NotFoundError: there is none of this name.
+        UsageError: the function has no such setting, or lacks one.
     """
+    function, isolation = _find_function(name)
+    found = FunctionVerifier(name=name, function=function, isolation=isolation, settings=dict(settings or {}))
+    try:
+        inspect.signature(function).bind(None, None, **found.settings)
+    except TypeError as error:
+        hint = f"its function is `{name}{inspect.signature(function)}`"
+        raise UsageError(f"invalid settings of verifier `{name}`: {error}", hint=hint, code="invalid-value") from error
+    return found
+
+
+def _find_function(name: str) -> tuple[Function, Isolation]:
     if name in _SHIPPED:
-        return FunctionVerifier(name=name, function=_SHIPPED[name])
+        return _SHIPPED[name]
     if ":" in name:
         found = load_reference(name)
         if callable(found):
-            return FunctionVerifier(name=name, function=found)
+            return found, "process"
     others = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if name in others:
-        return FunctionVerifier(name=name, function=others[name].load())
+        return others[name].load(), "process"
     known = [*_SHIPPED, *others]
     close = nearest(name, known)
     hint = f"did you mean `{close}`?" if close else f"verifiers: {', '.join(known)}; or `module:function`"

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from windlass.post.rewards.protocol import Answer
 
-__all__ = ["exact", "f1", "gsm8k", "last_number"]
+__all__ = ["exact", "f1", "format_match", "gsm8k", "last_number", "length"]
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 _MARK = "####"
@@ -58,6 +58,21 @@ def f1(answer: Answer, ground_truth: object) -> float:
     if not mine or not theirs:
         return float(mine == theirs)
     return 2.0 * common / (len(mine) + len(theirs))
+
+
+def format_match(answer: Answer, ground_truth: object, *, regex: str) -> float:
+    """Return 1 if the whole answer, apart from white space around it, matches a regular expression; `.` matches newlines."""
+    return float(re.fullmatch(regex, answer.text.strip(), re.DOTALL) is not None)
+
+
+def length(answer: Answer, ground_truth: object, *, low: int, high: int) -> float:
+    """Return 1 for at most `low` tokens, 0 from `high` tokens on, and linear values in between.
+
+    Source: Yu et al. 2025, "DAPO", equation 13, whose values are these minus 1.
+    """
+    if not 0 <= low < high:
+        raise ValueError(f"low is {low} and high is {high}: 0 <= low < high is required")
+    return min(1.0, max(0.0, (high - answer.num_tokens) / (high - low)))
 
 
 def _words(text: str) -> list[str]:
