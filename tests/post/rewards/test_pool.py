@@ -12,7 +12,7 @@ import pytest
 
 from windlass.core.errors import UsageError, WindlassError
 from windlass.core.process import descendants
-from windlass.post.rewards.pool import OnError, PoolConfig, Request, RewardPool
+from windlass.post.rewards.pool import OnError, PoolConfig, RewardPool, RewardRequest
 from windlass.post.rewards.protocol import Answer, Score
 from windlass.post.rewards.registry import FunctionVerifier, find_verifier
 
@@ -78,8 +78,8 @@ def answer(text: str) -> Answer:
     return Answer(text=text, num_tokens=len(text), is_complete=True)
 
 
-def requests_of(verifier: FunctionVerifier, texts: list[str], truth: object = None) -> list[Request]:
-    return [Request(verifier=verifier.name, answer=answer(text), ground_truth=truth) for text in texts]
+def requests_of(verifier: FunctionVerifier, texts: list[str], truth: object = None) -> list[RewardRequest]:
+    return [RewardRequest(verifier=verifier.name, answer=answer(text), ground_truth=truth) for text in texts]
 
 
 def check_hostile(own: str, num_hostile: int) -> None:
@@ -166,7 +166,7 @@ def test_inline_verifiers_need_no_process(own: str) -> None:
     with RewardPool([find_verifier("exact")]) as pool:
         before = descendants(os.getpid())
         scores = pool.score(
-            [Request(verifier="exact", answer=answer("a"), ground_truth=truth) for truth in ("a", "b", 3)]
+            [RewardRequest(verifier="exact", answer=answer("a"), ground_truth=truth) for truth in ("a", "b", 3)]
         )
         assert [score.value for score in scores] == [1.0, 0.0, None]
         assert pool.errors == {"exception": 1}

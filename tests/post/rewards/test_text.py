@@ -83,7 +83,7 @@ def test_rewards_with_settings(name: str, settings: dict[str, object], text: str
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(UsageError, match="regexp"):
+    with pytest.raises(UsageError, match="regex"):
         find_verifier("format", {"regexp": "a"})
     with pytest.raises(UsageError, match="low"):
         find_verifier("length", {"high": 3})

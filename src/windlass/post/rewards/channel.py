@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["Channel"]
+__all__ = ["FrameStream"]
 
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 20
 
 
-class Channel:
+class FrameStream:
     """Buffers of frames, each with its length first, around a socket that is read and written when it is ready."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -27,7 +27,7 @@ class Channel:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` has something left to send."""
+        """Return whether `flush` has something left to send."""
         return bool(self._unsent) and not self.is_closed
 
     def send(self, frame: bytes) -> None:

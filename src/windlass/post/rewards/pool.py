@@ -1,7 +1,7 @@
 """Scores of answers by verifiers that may hang, crash or leave processes behind.
 
     with RewardPool([find_verifier("math")], PoolConfig(deadline_s=10)) as pool:
-        scores = pool.score([Request(verifier="math", answer=answer, ground_truth="7")])
+        scores = pool.score([RewardRequest(verifier="math", answer=answer, ground_truth="7")])
 
 An answer that could not be scored is not a reward of 0: it is counted by the kind of its error, and excluded, tried once
 more, or scored 0 if the settings say so.
@@ -27,12 +27,12 @@ from typing import Literal, Self
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.json_text import decode_json, decode_object
-from windlass.post.rewards.channel import Channel
-from windlass.post.rewards.pool_server import Limits, main
+from windlass.post.rewards.channel import FrameStream
+from windlass.post.rewards.pool_server import WorkerLimits, main
 from windlass.post.rewards.protocol import Answer, Score
 from windlass.post.rewards.registry import FunctionVerifier
 
-__all__ = ["OnError", "PoolConfig", "Request", "RewardPool"]
+__all__ = ["OnError", "PoolConfig", "RewardPool", "RewardRequest"]
 
 OnError = Literal["exclude", "retry", "zero"]
 
@@ -70,7 +70,7 @@ class PoolConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RewardRequest:
     """An answer to score: by which verifier, and against what."""
 
     verifier: str
@@ -109,10 +109,10 @@ class RewardPool:
 
     @property
     def facts(self) -> Mapping[str, bool]:
-        """What this machine gives: `pid_namespaces` and `process_limit`; starts the server."""
+        """Capabilities of this machine: `pid_namespaces` and `process_limit`; starts the server."""
         return self._running_server().facts
 
-    def submit(self, requests: Sequence[Request]) -> int:
+    def submit(self, requests: Sequence[RewardRequest]) -> int:
         """Take as many requests as the queue holds and return how many; blocks only for inline verifiers.
 
         Raises:
@@ -147,7 +147,7 @@ class RewardPool:
             ready.append(self._scores.pop(self._order.popleft()))
         return ready
 
-    def score(self, requests: Sequence[Request]) -> list[Score]:
+    def score(self, requests: Sequence[RewardRequest]) -> list[Score]:
         """Return the scores of all requests; blocks, and needs an empty queue.
 
         Raises:
@@ -191,7 +191,7 @@ class RewardPool:
 
     def _running_server(self) -> _ServerProcess:
         if self._server is None:
-            limits = Limits(
+            limits = WorkerLimits(
                 num_workers=self.config.num_workers,
                 deadline_s=self.config.deadline_s,
                 num_retries=int(self.config.on_error == "retry"),
@@ -229,7 +229,7 @@ class RewardPool:
 class _ServerProcess:
     """A running server, and the socket to it."""
 
-    def __init__(self, verifiers: Sequence[FunctionVerifier], limits: Limits) -> None:
+    def __init__(self, verifiers: Sequence[FunctionVerifier], limits: WorkerLimits) -> None:
         ours, theirs = socket.socketpair()
         command = [
             sys.executable,
@@ -244,7 +244,7 @@ class _ServerProcess:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # an interrupt from the keyboard is for the pool, which closes it
             )
-        self.channel = Channel(ours)
+        self.channel = FrameStream(ours)
         settings = {"verifiers": [(each.name, each.settings) for each in verifiers], "limits": asdict(limits)}
         ours.setblocking(True)
         ours.sendall(json.dumps(settings).encode() + b"\n")

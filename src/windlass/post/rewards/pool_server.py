@@ -31,12 +31,12 @@ from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
 from windlass.core.process import descendants, send_signal
 from windlass.post.rewards.cgroup import ControlGroup
-from windlass.post.rewards.channel import Channel
+from windlass.post.rewards.channel import FrameStream
 from windlass.post.rewards.protocol import Score, Verifier
 from windlass.post.rewards.registry import find_verifier
 from windlass.supervise.linux import become_subreaper, die_with_parent
 
-__all__ = ["Limits", "main"]
+__all__ = ["WorkerLimits", "main"]
 
 _REQUEST = struct.Struct("!QI")  # number of the request, number of its verifier; then pickled answer and ground truth
 _MAX_REPLY_BYTES = 65536
@@ -49,8 +49,8 @@ _CLONE_NEWUSER = 0x10000000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of a server, sent by its pool."""
+class WorkerLimits:
+    """WorkerLimits of a server, sent by its pool."""
 
     num_workers: int
     deadline_s: float
@@ -77,7 +77,7 @@ class _Worker:
 
 
 class _Server:
-    def __init__(self, channel: Channel, verifiers: Sequence[Verifier], limits: Limits) -> None:
+    def __init__(self, channel: FrameStream, verifiers: Sequence[Verifier], limits: WorkerLimits) -> None:
         self._channel = channel
         self._verifiers = verifiers
         self._limits = limits
@@ -96,7 +96,7 @@ class _Server:
 
     @property
     def facts(self) -> dict[str, bool]:
-        """What this machine gives."""
+        """Capabilities of this machine."""
         return {
             "pid_namespaces": self._namespaces.are_used,
             "process_limit": "pids" not in self._group.missing,
@@ -280,7 +280,7 @@ class _Namespaces:
 
     @property
     def are_used(self) -> bool:
-        """Whether the kernel kills a child's descendants with it."""
+        """Return whether the kernel kills a child's descendants with it."""
         return self._own is not None
 
     def fork(self) -> int:
@@ -356,13 +356,13 @@ def main(descriptor: int) -> int:
     connection = socket.socket(fileno=descriptor)
     with connection.makefile("rb") as file:
         settings = decode_object(file.readline())
-    channel = Channel(connection)
+    channel = FrameStream(connection)
     try:
         verifiers = [find_verifier(name, values) for name, values in settings["verifiers"]]
     except WindlassError as error:
         channel.send(json.dumps({"error": error.message, "hint": error.hint, "code": error.code}).encode())
         return 1
-    server = _Server(channel, verifiers, Limits(**settings["limits"]))
+    server = _Server(channel, verifiers, WorkerLimits(**settings["limits"]))
     channel.send(json.dumps(server.facts).encode())
     server.serve()
     return 0

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 __all__ = ["Answer", "Isolation", "Score", "Verifier"]
 
 Isolation = Literal["inline", "process", "sandbox"]
-"""Where a verifier runs: in the caller's process, in a process of the pool, or there with its program in a sandbox."""
+"""Place where a verifier runs: in the caller's process, in a process of the pool, or there with its program in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Verifier(Protocol):
 
     @property
     def isolation(self) -> Isolation:
-        """Where it runs."""
+        """Place where it runs."""
 
     def score(self, answer: Answer, ground_truth: object) -> Score:
         """Score an answer. An exception counts as an answer that could not be scored."""

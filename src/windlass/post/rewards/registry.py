@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
+from windlass.post.rewards.code import code
 from windlass.post.rewards.protocol import Answer, Isolation, Score
 from windlass.post.rewards.text import exact, f1, format_match, gsm8k, length
 from windlass.train.reference import load_reference
@@ -24,6 +25,7 @@ Function = Callable[..., float]
 """A function of the answer and the ground truth; its settings are keyword arguments."""
 
 _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
+    "code": (code, "sandbox"),
     "exact": (exact, "inline"),
     "f1": (f1, "inline"),
     "format": (format_match, "process"),

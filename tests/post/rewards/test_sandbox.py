@@ -1,0 +1,176 @@
+"""The sandbox, against programs that try to get out of it or to stop the machine, and the verifier of code in it.
+
+A bomb here has an end of its own: if a limit failed, it would not stop the machine that runs the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.post.rewards.test_pool import answer
+from windlass.core.errors import PreconditionError
+from windlass.post.rewards import sandbox
+from windlass.post.rewards.code import code, code_of
+from windlass.post.rewards.pool import PoolConfig, RewardPool, RewardRequest
+from windlass.post.rewards.registry import find_verifier
+from windlass.post.rewards.sandbox import SandboxConfig, missing, run
+
+pytestmark = pytest.mark.system
+
+QUICK = SandboxConfig(timeout_s=10.0, num_processes=16, memory_bytes=128 << 20)
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[None]:
+    if missing() and os.environ.get("WINDLASS_LAB") != "required":
+        pytest.skip("; ".join(missing()))
+    yield
+    users = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_sandboxed(entry)]
+    assert users == []
+
+
+def _is_sandboxed(entry: Path) -> bool:
+    try:
+        return entry.stat().st_uid == 61184 + os.getpid() % 4096
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_program_runs_under_another_uid_without_environment_and_input() -> None:
+    outcome = run(
+        "import os, sys; print(os.getuid() >= 61184, sorted(os.environ), repr(sys.stdin.read()), os.getcwd())"
+    )
+    assert (outcome.end, outcome.code) == ("exit", 0)
+    assert outcome.output.decode() == "True ['HOME', 'LANG', 'PATH'] '' /tmp\n"
+
+
+def test_a_fork_bomb_is_bounded() -> None:
+    program = "import os, time\nn = 0\nfor _ in range(10):\n    try: os.fork()\n    except OSError: n = 1\nprint(n)\n"
+    outcome = run(program + "time.sleep(0.2)", QUICK)
+    lines = outcome.output.split()
+    assert b"1" in lines
+    assert len(lines) <= QUICK.num_processes
+
+
+def test_a_memory_bomb_is_bounded() -> None:
+    program = (
+        "import os, time\nfor _ in range(7):\n    if os.fork() == 0: break\n"
+        "held = bytearray(64 << 20)\nfor i in range(0, len(held), 4096): held[i] = 1\ntime.sleep(0.5)\nprint('held', flush=True)"
+    )
+    outcome = run(program, QUICK)
+    assert outcome.output.count(b"held") <= 1
+    assert b"MemoryError" in run("bytearray(10 << 30)", QUICK).errors
+
+
+def test_home_and_vault_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o777)
+    (home / "vault.json").write_text("secret")
+    os.chmod(home / "vault.json", 0o666)
+    monkeypatch.setenv("WINDLASS_HOME", str(home))
+    outcome = run(f"open({str(home / 'vault.json')!r})", QUICK)
+    assert b"FileNotFoundError" in outcome.errors
+    assert b"FileNotFoundError" in run(f"import os; os.listdir({str(tmp_path)!r})", QUICK).errors
+    assert b"No such file" in run("open('/etc/shadow')", QUICK).errors
+
+
+def test_a_listener_on_loopback_is_not_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        program = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
+        assert b"Network is unreachable" in run(program, QUICK).errors
+
+
+@pytest.mark.parametrize("path", ["/x", "/usr/x", "/work/program.py", "/dev/x", "/proc/sys/kernel/core_pattern"])
+def test_nothing_is_written_outside_of_tmp(path: str) -> None:
+    outcome = run(
+        f"open('/tmp/x', 'w').write('x')\ntry: open({path!r}, 'w')\nexcept OSError as e: print('refused')", QUICK
+    )
+    assert outcome.output == b"refused\n"
+    assert not Path("/tmp/x").exists()
+
+
+def test_rights_are_not_won_back() -> None:
+    program = (
+        "import ctypes, os\nc = ctypes.CDLL(None)\n"
+        "print(c.setuid(0), c.mount(b'x', b'/tmp', b'tmpfs', 0, None), c.kill(1, 9))\n"
+        "print([l for l in open('/proc/self/status') if l.startswith(('CapEff', 'CapPrm', 'NoNewPrivs'))])"
+    )
+    outcome = run(program, QUICK).output.decode()
+    assert outcome.startswith("-1 -1 -1\n")
+    assert outcome.count("0000000000000000") == 2
+    assert "NoNewPrivs:\\t1" in outcome
+
+
+def test_a_child_in_a_session_of_its_own_dies_with_the_program() -> None:
+    program = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('done')"
+    outcome = run(program, QUICK)
+    assert (outcome.end, outcome.output) == ("exit", b"done\n")
+    assert outcome.seconds < 8
+
+
+@pytest.mark.parametrize(
+    ("program", "end"),
+    [
+        ("while True: pass", "timeout"),
+        ("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)", "timeout"),
+        ("import os, time; os.closerange(0, 64); time.sleep(600)", "timeout"),
+        ("import os\nwhile True: os.write(1, b'x' * 65536)", "output"),
+    ],
+)
+def test_limits_of_time_and_output(program: str, end: str) -> None:
+    outcome = run(program, SandboxConfig(timeout_s=1.0))
+    assert outcome.end == end
+    assert outcome.code is None
+    assert len(outcome.output) <= SandboxConfig().output_bytes
+    assert outcome.seconds < 2.5
+
+
+def test_a_machine_that_lacks_something_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: ("no namespaces",))
+    monkeypatch.setattr(sandbox, "_namespaces_error", lambda: "no namespaces")
+    with pytest.raises(PreconditionError, match="no namespaces"):
+        run("print(1)")
+    outcome = run("print(1)", SandboxConfig(weak=True))
+    assert (outcome.code, outcome.output) == (0, b"1\n")
+
+
+GOOD = "Here it is:\n```python\ndef f(x):\n    return x * x\n```\n"
+TESTS = ["assert f(2) == 4", "assert f(3) == 9", "assert f(0) == 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (GOOD, 2 / 3),
+        ("def f(x): return x * x", 2 / 3),
+        ("def f(x):\n    import os\n    os._exit(0)", 0.0),
+        ("import sys\nsys.exit(0)", 0.0),
+        ("this is no code", 0.0),
+        ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)", 0.0),
+    ],
+)
+def test_share_of_tests_that_pass(text: str, value: float) -> None:
+    assert code(answer(text), TESTS) == pytest.approx(value)
+
+
+def test_code_in_the_pool() -> None:
+    verifier = find_verifier("code")
+    assert verifier.isolation == "sandbox"
+    requests = [
+        RewardRequest(verifier="code", answer=answer(text), ground_truth=truth)
+        for text, truth in [(GOOD, TESTS[:2]), ("while True: pass", TESTS), (GOOD, "f(2) == 4")]
+    ]
+    with RewardPool([find_verifier("code", {"timeout_s": 1.0})], PoolConfig(deadline_s=20.0)) as pool:
+        scores = pool.score(requests)
+    assert [score.value for score in scores] == [1.0, 0.0, None]
+    assert scores[2].error == "ValueError: the ground truth is not a list of tests"
+
+
+@pytest.mark.unit
+def test_the_last_block_is_the_code() -> None:
+    assert code_of("```python\na\n```\nno:\n```py\nb\n```") == "b\n"
