@@ -16,6 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "beaker": ("beaker",),
     "data": ("fsspec", "gcsfs", "s3fs"),
     "keyring": ("keyring",),
+    "post": ("jinja2",),
     "ray": ("ray",),
     "train": ("numpy", "safetensors", "tokenizers", "torch"),
     "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "rich", "scipy"),
