@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.post.rewards.protocol import Answer
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rewards.text import last_number
@@ -88,6 +89,15 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="low"):
         find_verifier("length", {"high": 3})
     assert "low < high" in find_verifier("length", {"low": 3, "high": 3}).score(answer("a"), None).error
+
+
+def test_math_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(PreconditionError) as caught:
+        find_verifier("math").load()
+    assert caught.value.code == "extra-missing"
+    assert "math-verify" in caught.value.hint
+    assert find_verifier("math").score(answer("$7$"), "7").value is None
 
 
 def test_where_verifiers_run() -> None:

@@ -359,6 +359,8 @@ def main(descriptor: int) -> int:
     channel = FrameStream(connection)
     try:
         verifiers = [find_verifier(name, values) for name, values in settings["verifiers"]]
+        for verifier in verifiers:
+            verifier.load()
     except WindlassError as error:
         channel.send(json.dumps({"error": error.message, "hint": error.hint, "code": error.code}).encode())
         return 1

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
 from windlass.post.rewards.code import code
+from windlass.post.rewards.maths import load_math, math
 from windlass.post.rewards.protocol import Answer, Isolation, Score
 from windlass.post.rewards.text import exact, f1, format_match, gsm8k, length
 from windlass.train.reference import load_reference
@@ -30,9 +31,14 @@ _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
     "f1": (f1, "inline"),
     "format": (format_match, "process"),
     "gsm8k": (gsm8k, "inline"),
+    "math": (math, "process"),
     "length": (length, "inline"),
 }
 """Verifiers whose time is bounded run inline; a regex of the user's may take exponential time."""
+
+
+_LOADERS: Mapping[str, Callable[[], None]] = {"math": load_math}
+"""What a verifier loads once, before answers are scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,15 @@ class FunctionVerifier:
         if self.settings:
             digest.update(json.dumps(self.settings, sort_keys=True).encode())
         return digest.hexdigest()[:16]
+
+    def load(self) -> None:
+        """Load what the function needs, before the first answer.
+
+        Raises:
+            PreconditionError: a package is not installed (`extra-missing`).
+        """
+        if self.name in _LOADERS:
+            _LOADERS[self.name]()
 
     def score(self, answer: Answer, ground_truth: object) -> Score:
         """Call the function; an exception or a value that is not finite means that the answer could not be scored."""
