@@ -38,7 +38,7 @@ _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
 
 
 _LOADERS: Mapping[str, Callable[[], None]] = {"math": load_math}
-"""What a verifier loads once, before answers are scored."""
+"""Functions that load what a verifier needs, once, before answers are scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
