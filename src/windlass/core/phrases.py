@@ -28,7 +28,7 @@ def ago(then: float, now: float) -> str:
 
 
 def local_time(seconds: float) -> str:
-    """Format wall time in the local time zone, with its offset: `2026-11-21 05:04:09 +0000`."""
+    """Format a Unix timestamp in the local time zone, with its offset: `2026-11-21 05:04:09 +0000`."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 

@@ -1,4 +1,4 @@
-"""Check of argument names: an unknown name raises an error with the nearest name as the hint."""
+"""Argument-name checking: an unknown name raises an error that suggests the nearest known one."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ def test_what_no_architecture_has_is_refused_by_name(changes: dict[str, Any], se
         ({"hidden_act": "gelu"}, '`hidden_act: "gelu"` is not supported'),
         ({"quantization_config": {"bits": 4}}, '`quantization_config: {"bits": 4}` is not supported'),
         ({"no_rope_layers": [1, 0]}, "unknown setting `no_rope_layers: [1, 0]`"),
-        ({"hidden_size": "wide"}, "`hidden_size` is 'wide', not a count"),
-        ({"num_hidden_layers": None}, "`num_hidden_layers` is None, not a count"),
+        ({"hidden_size": "wide"}, "`hidden_size` is 'wide'; expected an integer from 1"),
+        ({"num_hidden_layers": None}, "`num_hidden_layers` is None; expected an integer from 1"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "`longrope` is not supported"),
         (
             {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0, "rope_theta": 1e4}},

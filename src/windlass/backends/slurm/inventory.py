@@ -138,7 +138,7 @@ def _node(record: Mapping[str, str]) -> NodeRecord:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Parse the output of `scontrol show config` to values by name, which may be empty."""
+    """Parse the output of `scontrol show config` into a mapping of names to values; a value may be empty."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _CONFIG.match(line)

@@ -20,7 +20,7 @@ _BEAKER = "BEAKER_"
 def beaker_compat(
     texts: Iterable[str], place: Destination, diagnostics: ConversionDiagnostics, *, finds_others: bool, how: str
 ) -> Compat:
-    """Return the `compat` settings of a task, with Beaker's variables only if its strings refer to them.
+    """Return a task's `compat` settings: Beaker's variables if the task runs there or may need them, else nothing.
 
     Code that sees these variables assumes that it is in a Beaker job, and may use Beaker's storage or server.
 

@@ -87,7 +87,7 @@ def build_once(
         ) from error
     gate = place.with_name(place.name + ".lock")
     if is_locked(gate):
-        log(f"waiting for another process that builds {place.name[:12]}")
+        log(f"waiting for another process to finish building {place.name[:12]}")
     with lock(gate):
         found = find_built(place, proof)
         if found is not None:

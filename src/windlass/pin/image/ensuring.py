@@ -77,7 +77,7 @@ def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
         return record.built(is_hit=True)
     gate = images_folder(maker.cache) / f"{pin.key}.lock"
     if is_locked(gate):
-        maker.log(f"waiting for another process that builds the image {pin.key[:12]}")
+        maker.log(f"waiting for another process to finish building image {pin.key[:12]}")
     with lock(gate):
         record = _known(pin, maker)
         is_hit = record is not None

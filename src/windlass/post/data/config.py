@@ -50,9 +50,9 @@ class MixtureConfig:
     template: Annotated[
         str, Doc("Chat template: `auto` (the model's own, else chatml), a name, or a file of Jinja.")
     ] = "auto"
-    tokenizer: Annotated[TokenizerConfig, Doc("Tokenizer; an empty path: the one of the model's folder.")] = (
-        TokenizerConfig()
-    )
+    tokenizer: Annotated[
+        TokenizerConfig, Doc("Tokenizer; if its path is empty, the one in the model's folder is used.")
+    ] = TokenizerConfig()
     max_length: Annotated[int, Range(min=2), Doc("Most tokens of a sequence.")] = 1024
     long_sequences: Annotated[
         Literal["drop", "truncate"], Doc("Handling of longer ones; a truncated pair keeps both its answers.")

@@ -147,7 +147,7 @@ def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
         yield False
         return
     if is_held:
-        log(f"waiting for another process that builds {place.name[:12]}")
+        log(f"waiting for another process to finish building {place.name[:12]}")
     with lock(path):
         yield True
 

@@ -76,7 +76,7 @@ class RunJournalView:
         return True
 
     def widen(self) -> None:
-        """Read the whole run from now on, because this replica leads or lost its leader. Idempotent."""
+        """From now on, read the records of the whole run: this replica is the leader, or has lost its leader. Idempotent."""
         if self._all is None:
             self._all = JournalReader(self._folder, skip=(events.METRICS,))
             self.facts = RunFacts()

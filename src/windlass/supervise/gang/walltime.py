@@ -40,7 +40,7 @@ class Deadlines:
 
     @property
     def time_message(self) -> str:
-        """Return the message for an exceeded running time."""
+        """Return the message for reaching the time limit."""
         return f"limit.time of {self._time_s:g} s is over"
 
     def start(self, started_at: float, earlier: Iterable[Attempt]) -> None:

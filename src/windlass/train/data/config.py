@@ -51,7 +51,7 @@ class SourceConfig:
         tuple[str, ...],
         OneOrMany(),
         Doc(
-            "Token files or folders, text, JSONL, Parquet (or globs of these), or `hf:NAME`; the file suffix selects the format."
+            "Token files or folders; text, JSONL or Parquet files (or globs of these); or `hf:NAME`. The suffix selects the format."
         ),
     ]
     ratio: _Ratio = None

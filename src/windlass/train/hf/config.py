@@ -362,7 +362,7 @@ def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
         most = _MAX_LAYERS if key == "num_hidden_layers" else _MAX_SIZE
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             yield Problem(
-                f"`{key}` is {value!r}, not a count",
+                f"`{key}` is {value!r}; expected an integer from 1 to {most}",
                 "unsupported-architecture",
                 SourcePlace(source),
                 "copy config.json again",

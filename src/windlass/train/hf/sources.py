@@ -202,7 +202,7 @@ def _hub_folder(name: str) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise PreconditionError(
-            f"no folder {name}, and huggingface_hub is not installed to download it",
+            f"no folder {name}, and huggingface_hub, which is needed to download it, is not installed",
             hint="`pip install huggingface_hub`, or pass a folder",
             code="extra-missing",
         ) from error

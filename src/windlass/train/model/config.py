@@ -57,7 +57,7 @@ class YarnScaling:
     attention_factor: Annotated[
         float | None, Range(above=0), Doc("Factor for cos and sin; if null, derived from `factor`.")
     ] = None
-    truncate: Annotated[bool, Doc("Begin and end the ramp at whole channels.")] = True
+    truncate: Annotated[bool, Doc("Round the start and end of the YaRN ramp to whole channels.")] = True
     kind: Literal["yarn"] = "yarn"
 
     def channel(self, rotations: float, theta: float, size: int) -> float:

@@ -71,7 +71,7 @@ class SweepOrigin:
         return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
     def check(self, scheduler: SweepScheduler, searcher: SearchAlgorithm) -> None:
-        """Check that scheduler and searcher are the same as the sweep's.
+        """Check that the scheduler and searcher match those the sweep was started with.
 
         Raises:
             PreconditionError: one of them differs (`sweep-differs`).

@@ -127,7 +127,7 @@ def draw_importance(history: History, metric: str = "", mode: str = "") -> Pictu
     picture = new_picture(
         f"{history.name}: importance for {objective.metric}", height=max(2.2, 1.2 + 0.36 * len(shares))
     )
-    axes = axes_of(picture, "share of the explained differences between scores (%)", "")
+    axes = axes_of(picture, "share of score variance explained (%)", "")
     bars = axes.barh([name for name, _ in shares], [100 * share for _, share in shares], color=COLORS[0], height=0.65)
     for (name, share), bar in zip(shares, bars, strict=True):
         gid = f"parameter-{name}"

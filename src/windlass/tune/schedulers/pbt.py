@@ -147,7 +147,7 @@ class PopulationBasedTraining(FIFO):
         return min(max(math.ceil(due) - trial.iteration, 1), ENDLESS)
 
     def _record(self, member: Member, time: float, score: float) -> None:
-        """Record that a member has been considered with its newest result."""
+        """Record a member's newest score and how far it has trained."""
         self._population.rank(member, score)
         member.trained_to = time
         if time >= self._barrier:

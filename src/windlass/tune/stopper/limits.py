@@ -125,7 +125,7 @@ class MaximumIterationStopper(NoopStopper):
         return count >= self.max_iter
 
     def credit(self, trial_id: str) -> int:
-        """Return the number of results before the last one."""
+        """Return how many more results a trial may report before its final one."""
         return max(self.max_iter - self._counts.get(trial_id, 0) - 1, 1)
 
     def settings(self) -> Mapping[str, object]:

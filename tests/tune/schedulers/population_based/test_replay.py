@@ -124,5 +124,5 @@ def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) ->
     assert caught.value.code == "no-policy"
     with pytest.raises(UsageError, match="needs either `policy_file` or `changes`"):
         PopulationBasedTrainingReplay()
-    with pytest.raises(UsageError, match="neither the policy has changes nor the trial a configuration"):
+    with pytest.raises(UsageError, match="the policy contains no changes, and the trial has no configuration"):
         PopulationBasedTrainingReplay(changes=[]).on_add(FakeSweep(), FakeSweep().add())

@@ -209,7 +209,7 @@ class RayExecutor:
     def _check_detachable(self) -> None:
         if self._connection.is_own_cluster:
             raise UsageError(
-                "these trials run on a Ray that ends with this process, so they cannot continue without it",
+                "these trials run on a Ray cluster that stops with this process, so they cannot continue without it",
                 hint="start Ray with `ray start --head` first, and pass its address to the sweep",
                 code="ray-options",
             )

@@ -57,7 +57,7 @@ class Mailbox:
                 self._changed.notify_all()
 
     def next_order(self, timeout_s: float | None) -> bytes | None:
-        """Return the next order.
+        """Return the next command from the sweep's head.
 
         Blocks up to `timeout_s` (None: forever), after all messages have been sent.
         """

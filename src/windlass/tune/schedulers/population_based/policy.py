@@ -131,7 +131,7 @@ def _rows_of_file(path: Path) -> list[PolicyRow]:
         except ValueError:
             raise BadValueError(
                 f"{path}:{number} is not a row of a PBT policy: {line[:80]!r}",
-                hint="each line is [trial, clone of, iteration, its iteration, old configuration, new one]",
+                hint="each line is [trial, source trial, iteration, source iteration, old configuration, new configuration]",
                 code="no-policy",
             ) from None
         rows.append(

@@ -78,7 +78,7 @@ class PopulationBasedTrainingReplay(FIFO):
         if self.config is None and not trial.config:
             hint = "pass a param_space, or name a trial whose configuration changed"
             raise BadValueError(
-                "neither the policy has changes nor the trial a configuration", hint=hint, code="no-policy"
+                "the policy contains no changes, and the trial has no configuration", hint=hint, code="no-policy"
             )
         self._replayed = trial.id
         if self.config is not None:
