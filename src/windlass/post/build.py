@@ -10,6 +10,7 @@ import torch
 
 from windlass.config.encode import to_data
 from windlass.core.errors import Problem, SpecError
+from windlass.post.control.config import RewardsConfig
 from windlass.post.control.metrics import RolloutMetrics
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.data.batches import RowLoader
@@ -26,6 +27,7 @@ from windlass.post.objectives.reward import RewardObjective
 from windlass.post.objectives.supervised import SupervisedObjective
 from windlass.post.recipe import PolicyRecipe, PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
 from windlass.post.reference import reference_column
+from windlass.post.rewards.pool import PoolConfig, RewardPool
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
@@ -146,6 +148,12 @@ def _reference(
     )
 
 
+def _reward_pool(config: RewardsConfig) -> RewardPool:
+    verifiers = [find_verifier(each.name, each.settings) for each in config.verifiers]
+    settings = PoolConfig(num_workers=config.num_workers, deadline_s=config.deadline, on_error=config.on_error)
+    return RewardPool(verifiers, settings)
+
+
 def _rollouts(
     own: PolicyRecipe, recipe: Recipe, module: ObjectiveModule, data: PreparedData, encoder: ChatEncoder, world: World
 ) -> RolloutLoader:
@@ -174,7 +182,8 @@ def _rollouts(
         ),
         weights=lambda: module.state_dict()["model"],
         decode=tokenizer.decode,
-        verifiers=[(find_verifier(each.name), each.weight) for each in own.reward.verifiers],
+        pool=_reward_pool(own.reward),
+        factors={each.name: each.weight for each in own.reward.verifiers},
         stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
         pad_id=tokenizer.ids.pad_id,
         seed=recipe.seed,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from windlass.config.annotations import Diagnostic, Doc, Range
+from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, Range
 
 __all__ = ["RewardsConfig", "RolloutConfig", "VerifierConfig"]
 
@@ -15,7 +15,11 @@ __all__ = ["RewardsConfig", "RolloutConfig", "VerifierConfig"]
 class VerifierConfig:
     """A verifier and its share in the reward."""
 
-    name: Annotated[str, Doc("`gsm8k`, `exact`, `f1`, an installed one, or `module:function` of your own.")]
+    name: Annotated[
+        str,
+        Doc("`gsm8k`, `math`, `code`, `exact`, `f1`, `format`, `length`, an installed one, or `module:function`."),
+    ]
+    settings: Annotated[dict[str, JsonValue], Doc("Keyword arguments of its function.")] = field(default_factory=dict)
     weight: Annotated[float, Range(min=-1e6, max=1e6), Doc("Factor of its value in the reward.")] = 1.0
 
     @classmethod
@@ -28,7 +32,15 @@ class VerifierConfig:
 class RewardsConfig:
     """Scoring of answers: the weighted sum of all verifiers."""
 
-    verifiers: Annotated[tuple[VerifierConfig, ...], Doc("Verifiers, each by name or as {name, weight}.")]
+    verifiers: Annotated[tuple[VerifierConfig, ...], Doc("Verifiers, each by name or as {name, weight, settings}.")]
+    deadline: Annotated[
+        float, DurationText(), Range(above=0), Doc("Time that a verifier in a process of its own has for an answer.")
+    ] = 10.0
+    on_error: Annotated[
+        Literal["exclude", "retry", "zero"],
+        Doc("Answers that cannot be scored: left out of training, scored once more first, or rewarded with 0."),
+    ] = "exclude"
+    num_workers: Annotated[int, Range(min=1), Doc("Answers that are scored at the same time.")] = 2
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that ranges cannot express."""

@@ -14,6 +14,10 @@ class RolloutMetrics(TrainerCallback):
     def __init__(self, loader: RolloutLoader) -> None:
         self._loader = loader
 
+    def on_end(self) -> None:
+        """End the processes of verifiers."""
+        self._loader.close()
+
     def on_step_start(self, batch: object) -> None:
         """Record the metrics of the batch that this step learns from."""
         del batch

@@ -25,7 +25,8 @@ from windlass.post.data.prepared import PreparedData
 from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
 from windlass.post.objectives.config import AdvantageConfig
-from windlass.post.rewards.protocol import Answer, Verifier
+from windlass.post.rewards.pool import RewardPool, RewardRequest
+from windlass.post.rewards.protocol import Answer
 from windlass.post.rollout.engine import RolloutEngine
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
 from windlass.train.batch import IGNORE
@@ -60,7 +61,8 @@ class RolloutLoader:
         engine: generates answers; gets the policy's weights before each batch.
         weights: returns the policy's current weights by name.
         decode: returns the text of token ids.
-        verifiers: verifiers, each with its factor.
+        pool: scores answers; closed by `close`.
+        factors: factor of each verifier's value in the reward.
         stop_ids: tokens that end an answer.
         pad_id: id of padding.
         seed: seed of sampling, and of the order if the settings have none.
@@ -79,14 +81,15 @@ class RolloutLoader:
         engine: RolloutEngine,
         weights: Callable[[], Mapping[str, Tensor]],
         decode: Callable[[Sequence[int]], str],
-        verifiers: Sequence[tuple[Verifier, float]],
+        pool: RewardPool,
+        factors: Mapping[str, float],
         stop_ids: tuple[int, ...],
         pad_id: int,
         seed: int,
     ) -> None:
         self._data, self._config, self._rollout, self._advantage = data, config, rollout, advantage
         self._engine, self._weights, self._decode = engine, weights, decode
-        self._verifiers, self._pad_id = tuple(verifiers), pad_id
+        self._pool, self._factors, self._pad_id = pool, dict(factors), pad_id
         self.metrics: dict[str, float] = {}
         self._seed = seed if config.seed is None else config.seed
         self._sampling = Sampling(
@@ -138,9 +141,13 @@ class RolloutLoader:
             self._engine.load(self._weights(), version=first // count)
             rows = dict(enumerate(self._rows_at(first), start=first))
             samples = self._generated(rows)
-            scored = [self._scored(sample, rows[sample.id.group]) for sample in samples]
+            scored = self._scored(samples, rows)
             self._position = first + count
             yield self._batch(scored, first)
+
+    def close(self) -> None:
+        """End the processes of verifiers; idempotent. The next batch starts them again."""
+        self._pool.close()
 
     def _rows_at(self, position: int) -> list[int]:
         """Return the rows of the prompts from a position on."""
@@ -172,18 +179,28 @@ class RolloutLoader:
         ids, _ = self._data.sequence(self._data.sequences_of(row)[0])
         return tuple(ids.tolist())
 
-    def _scored(self, sample: Sample, row: int) -> ScoredSample:
-        text = self._decode(sample.ids)
-        answer = Answer(text=text, num_tokens=len(sample.ids), is_complete=sample.finish == "stop")
-        truth = self._truths[row] if self._truths else None
-        values = {verifier.name: verifier.score(answer, truth).value for verifier, _ in self._verifiers}
-        parts = [
-            float("nan") if (value := values[verifier.name]) is None else factor * value
-            for verifier, factor in self._verifiers
+    def _scored(self, samples: Sequence[Sample], rows: Mapping[int, int]) -> list[ScoredSample]:
+        """Return the samples with their rewards, in order; blocks until all are scored."""
+        texts = [self._decode(sample.ids) for sample in samples]
+        requests = [
+            RewardRequest(
+                verifier=name,
+                answer=Answer(text=text, num_tokens=len(sample.ids), is_complete=sample.finish == "stop"),
+                ground_truth=self._truths[rows[sample.id.group]] if self._truths else None,
+            )
+            for sample, text in zip(samples, texts, strict=True)
+            for name in self._factors
         ]
-        return ScoredSample(
-            sample=sample, prompt_ids=self._prompt(row), text=text, rewards=values, reward=float(sum(parts))
-        )
+        scores = iter(self._pool.score(requests))
+        found: list[ScoredSample] = []
+        for sample, text in zip(samples, texts, strict=True):
+            values = {name: next(scores).value for name in self._factors}
+            parts = [float("nan") if value is None else self._factors[name] * value for name, value in values.items()]
+            prompt_ids = self._prompt(rows[sample.id.group])
+            found.append(
+                ScoredSample(sample=sample, prompt_ids=prompt_ids, text=text, rewards=values, reward=float(sum(parts)))
+            )
+        return found
 
     def _batch(self, scored: Sequence[ScoredSample], first: int) -> TokenBatch:
         rewards_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
@@ -211,9 +228,9 @@ class RolloutLoader:
         lengths = [len(each.sample.ids) for each in scored]
         self.metrics = {}
         self.metrics["rollout/reward"] = float(np.mean(rewards)) if rewards else float("nan")
-        for verifier, _ in self._verifiers:
-            values = [value for each in scored if (value := each.rewards[verifier.name]) is not None]
-            self.metrics[f"rollout/reward_{verifier.name}"] = float(np.mean(values)) if values else float("nan")
+        for name in self._factors:
+            values = [value for each in scored if (value := each.rewards[name]) is not None]
+            self.metrics[f"rollout/reward_{name}"] = float(np.mean(values)) if values else float("nan")
         self.metrics["rollout/unscored"] = float(len(scored) - len(rewards))
         self.metrics["rollout/answer_tokens"] = float(np.mean(lengths))
         self.metrics["rollout/truncated"] = float(np.mean([each.sample.finish == "length" for each in scored]))
