@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from windlass.config.emit import yaml_of_data
 from windlass.config.encode import to_data
 from windlass.config.path import join_path
-from windlass.train.resolve import ResolvedRecipe
+from windlass.train.recipe import Recipe
+from windlass.train.resolve import ResolvedRecipe, class_name
 
 __all__ = ["recipe_page"]
 
@@ -17,6 +18,8 @@ _MAX_COLUMN = 56
 def recipe_page(resolved: ResolvedRecipe) -> list[str]:
     """Return the lines of the recipe, with comments aligned in one column if the lines are short enough."""
     pairs = list(_mapping(to_data(resolved.recipe, keep_defaults=True), (), 0, resolved.origins))
+    if type(resolved.recipe) is not Recipe:
+        pairs.insert(0, (f"class: {class_name(type(resolved.recipe))}", ""))
     widths = [len(text) for text, origin in pairs if origin and len(text) <= _MAX_COLUMN]
     column = max(widths, default=0)
     return [f"{text.ljust(column)}  # {origin}" if origin else text for text, origin in pairs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from windlass.train.recipes.shipped import SHIPPED
 from windlass.train.reference import FILE_MODULE, load_module, load_reference, place_of_error
 from windlass.train.targets.parts import code_of, complete
 
-__all__ = ["RECORD_SCHEMA", "ResolvedRecipe", "read_recipe", "resolve"]
+__all__ = ["RECORD_SCHEMA", "ResolvedRecipe", "class_name", "read_recipe", "resolve"]
 
 RECORD_SCHEMA = "windlass.recipe/1"
 _DATA_ENDINGS = (".yaml", ".yml", ".json")
@@ -54,7 +55,7 @@ class ResolvedRecipe:
             "schema": RECORD_SCHEMA,
             "source": self.source,
             "overrides": list(self.overrides),
-            **({} if type(self.recipe) is Recipe else {"class": _name_of(type(self.recipe))}),
+            **({} if type(self.recipe) is Recipe else {"class": class_name(type(self.recipe))}),
             "recipe": to_data(self.recipe, keep_defaults=True),
             "origins": dict(self.origins),
             **({"code": code} if (code := code_of(self.recipe)) else {}),
@@ -80,7 +81,8 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     if isinstance(made, type):
         loaded = load_config(made, "{}", source=source, overrides=overrides)
     elif isinstance(made, str):
-        loaded = load_config(Recipe, made, source=source, overrides=overrides)
+        cls, made = _class_of_file(made, source)
+        loaded = load_config(cls, made, source=source, overrides=overrides)
     else:
         yielding = (DEFAULT, source) if name in SHIPPED else (DEFAULT,)
         loaded = with_overrides(made, overrides, source=source, yielding=yielding)
@@ -114,7 +116,18 @@ def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
     raise _unknown(name)
 
 
-def _name_of(cls: type[Recipe]) -> str:
+_CLASS = re.compile(r"^class:[ \t]*(\S+)[ \t]*(#.*)?$", re.MULTILINE)
+
+
+def _class_of_file(text: str, source: str) -> tuple[type[Recipe], str]:
+    """Return the class that a file's line `class: module:Class` names, and the text without it; lines keep their number."""
+    found = _CLASS.search(text)
+    if found is None:
+        return Recipe, text
+    return _recipe_class(found[1], source), text[: found.start()] + text[found.end() :]
+
+
+def class_name(cls: type[Recipe]) -> str:
     """Return the name by which a recipe class can be imported: `file.py:Class` or `module:Class`."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     home = str(file) if cls.__module__.startswith(FILE_MODULE) and file else cls.__module__

@@ -1,4 +1,4 @@
-"""LossTotals over sequences, and copies of token rows."""
+"""Sums over sequences, and copies of token rows."""
 
 from __future__ import annotations
 

@@ -111,16 +111,21 @@ def test_an_unknown_name_gets_a_near_one() -> None:
     assert "did you mean `gsm8k`" in caught.value.hint
 
 
+ROWS = (
+    {"answer": "He has 3*4=<<3*4=12>>12 apples.\n#### 12"},
+    {"answer": "1,200+300=<<1200+300=1500>>1,500 dollars\n#### 1,500"},
+    {"answer": "It falls by 7 degrees.\n#### -7"},
+    {"answer": "Each costs $2.50.\n#### 2.5"},
+)
+"""Rows in the form of GSM8K, where its files are not at hand."""
+
+
 def test_all_answers_of_gsm8k_are_read() -> None:
     folder = os.environ.get("WINDLASS_TEST_DATA", "")
-    files = [Path(folder, f"gsm8k-{split}.jsonl") for split in ("train", "test")] if folder else []
-    if not files or not all(file.is_file() for file in files):
-        pytest.skip("WINDLASS_TEST_DATA has no GSM8K")
-    counts = []
-    for file in files:
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        counts.append(len(rows))
-        verifier = find_verifier("gsm8k")
-        assert all(last_number(row["answer"]) is not None for row in rows)
-        assert all(verifier.score(answer(row["answer"]), row["answer"]).value == 1.0 for row in rows)
-    assert counts == [7473, 1319]
+    files = [file for split in ("train", "test") if (file := Path(folder, f"gsm8k-{split}.jsonl")).is_file()]
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()] if folder else []
+    assert len(rows) in (0, 7473 + 1319)
+    verifier = find_verifier("gsm8k")
+    for row in (*ROWS, *rows):
+        assert last_number(row["answer"]) is not None
+        assert verifier.score(answer(row["answer"]), row["answer"]).value == 1.0

@@ -52,7 +52,7 @@ def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
 
 
 def work(group: int, member: int = 0, *, length: int = 5, attempt: int = 0, **sampling: Any) -> SampleRequest:
-    """SampleRequest with a prompt that is a function of its group."""
+    """Work with a prompt that is a function of its group."""
     return SampleRequest(
         id=SampleId(group=group, member=member, attempt=attempt),
         prompt_ids=prompt(length, seed=group),
@@ -61,7 +61,7 @@ def work(group: int, member: int = 0, *, length: int = 5, attempt: int = 0, **sa
 
 
 def group(number: int, size: int, **settings: Any) -> list[SampleRequest]:
-    """SampleRequest for all members of a group."""
+    """Work for all members of a group."""
     return [work(number, member, **settings) for member in range(size)]
 
 

@@ -215,7 +215,17 @@ def test_no_setting_of_ours_is_forgotten() -> None:
             "norm_eps",
             "rope",
         ),
-        *("window_rope", "rope_pattern", "moe", "is_tied", "embed_scale", "logit_soft_cap", "init_std", "family"),
+        *(
+            "window_rope",
+            "rope_pattern",
+            "moe",
+            "head",
+            "is_tied",
+            "embed_scale",
+            "logit_soft_cap",
+            "init_std",
+            "family",
+        ),
     }
     attention = {
         *("num_heads", "num_kv_heads", "head_dim", "bias", "qk_norm", "window", "window_pattern", "scale"),

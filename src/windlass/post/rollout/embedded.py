@@ -1,8 +1,8 @@
-"""RolloutEngine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
+"""Engine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
 
 A step computes one token for every slot, also for empty ones: samples join free slots and leave when they end, and the
 shapes of all computations stay the same. With a forward per prompt whose shape depends only on the prompt's length, a
-sample on a CPU is the same to the last bit whatever else is generated, in any order, alone or in its group. Engines with
+sample on one thread of a CPU is the same to the last bit whatever else is generated, in any order, alone or in its group. Engines with
 different numbers of slots differ in the last bits.
 
 Legend: B slots, N samples that join, V vocabulary.
@@ -82,8 +82,9 @@ class EmbeddedEngine:
             num_slots=num_slots,
             max_length=max_length,
             has_raw_logp=True,
-            # elsewhere kernels choose the order of sums by load; experts compute as many rows as are routed to them
-            is_deterministic=self._device.type == "cpu" and config.moe is None,
+            # elsewhere kernels choose the order of sums by load, several threads divide rows between them, and experts
+            # compute as many rows as are routed to them
+            is_deterministic=self._device.type == "cpu" and torch.get_num_threads() == 1 and config.moe is None,
             has_in_flight_update=True,
         )
         self._vocab_size, self._max_open = config.vocab_size, max_open or 4 * num_slots

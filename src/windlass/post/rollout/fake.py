@@ -1,4 +1,4 @@
-"""RolloutEngine without a model, on a clock that the caller advances: scripted lengths, delays and deaths.
+"""Engine without a model, on a clock that the caller advances: scripted lengths, delays and deaths.
 
 Every token is equally likely. A sample's tokens depend on its seed, group and member, as in a real engine; how long it is and
 how long it takes depend on the script. For simulations and tests of what stands around an engine; does not import torch.

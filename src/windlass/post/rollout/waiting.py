@@ -1,4 +1,4 @@
-"""SampleRequest that an engine has taken and not begun, in order of submission."""
+"""Work that an engine has taken and not begun, in order of submission."""
 
 from __future__ import annotations
 

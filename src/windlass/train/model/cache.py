@@ -6,7 +6,7 @@ Legend: B rows, G key and value heads, T new tokens, S kept tokens, K head size.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ class LayerStore(Protocol):
         """Add new tokens; returns the keys and values visible to them, including their own, (B, G, S, K)."""
 
 
+@runtime_checkable
 class RowCache(Protocol):
     """Cache whose rows have different lengths; it states where a forward's tokens are and what they see.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from windlass.train.batch import IGNORE
 from windlass.train.model.attention import Attention, MaskTable
-from windlass.train.model.cache import KVCache
+from windlass.train.model.cache import RowCache
 from windlass.train.model.layers import FeedForward, RMSNorm
 from windlass.train.model.moe import MoE
 from windlass.train.model.rope import RopeTable, Rotation
@@ -22,7 +22,7 @@ from windlass.train.optim.config import LossConfig
 from windlass.train.optim.loss import language_loss
 
 if TYPE_CHECKING:
-    from windlass.train.model.cache import LayerStore, RowCache
+    from windlass.train.model.cache import KVCache, LayerStore
     from windlass.train.model.config import ModelConfig, RopeConfig
     from windlass.train.model.masks import Mask
 
@@ -197,7 +197,7 @@ class Decoder(nn.Module):
     ) -> tuple[dict[RopeConfig, Rotation], Mapping[int | None, Mask]]:
         """Return the rotations and masks for the layers; layers with equal settings share them."""
         windows = {self.config.window_of(layer) for layer in range(self.config.num_layers)}
-        if cache is not None and not isinstance(cache, KVCache):
+        if isinstance(cache, RowCache):
             if documents_BT is not None or positions_T is not None:
                 raise ValueError("a cache with rows of different lengths has its own positions and no documents")
             positions_BT = cache.positions()

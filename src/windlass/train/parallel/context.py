@@ -73,6 +73,10 @@ class _Neighbours:
         """Return the document indices of all tokens that this part sees."""
         return self._documents_BS
 
+    def advance(self, num_new: int) -> None:
+        """Count this part's tokens; the next forward has a replacement of its own."""
+        self.length += num_new
+
 
 class _Layer:
     def __init__(self, group: dist.ProcessGroup, part: slice, window: int | None) -> None:
