@@ -234,7 +234,9 @@ def test_a_later_start_of_the_job_ends_this_one(link: Link) -> None:
     until(lambda: not is_alive(user), "the code is killed")
     assert link.leave() != 0
     (end,) = link.ends()
-    assert (end.cause, end.message) == ("node-lost", "a later start of this job took over")
+    assert end.cause == "node-lost"
+    # the agent kills the code, and the leader, who reads the same claim, ends it by SIGTERM: whichever comes first
+    assert end.message in ("a later start of this job took over", "ended by SIGTERM")
 
 
 def test_what_was_superseded_in_a_stall_never_goes_on(link: Link) -> None:
