@@ -8,7 +8,6 @@ Legend: S answers of a batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from windlass.core.errors import Problem, SpecError
-from windlass.core.json_text import decode_json
 from windlass.post.control.config import RolloutConfig
 from windlass.post.data.batches import divide
 from windlass.post.data.config import MixtureConfig
+from windlass.post.data.position import PreparedPosition
 from windlass.post.data.prepared import PreparedData
 from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
@@ -30,7 +28,6 @@ from windlass.post.rewards.protocol import Answer
 from windlass.post.rollout.engine import RolloutEngine
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
 from windlass.train.batch import IGNORE
-from windlass.train.data.order import RowOrder
 
 __all__ = ["RolloutLoader", "ScoredSample", "rollout_rows"]
 
@@ -54,7 +51,7 @@ class ScoredSample:
     reward: float
 
 
-class RolloutLoader:
+class RolloutLoader(PreparedPosition):
     """Endless batches of answers, in an order of prompts that is a pure function of seed, epoch and index.
 
     Args:
@@ -87,11 +84,11 @@ class RolloutLoader:
         pad_id: int,
         seed: int,
     ) -> None:
-        self._data, self._config, self._rollout, self._advantage = data, config, rollout, advantage
+        super().__init__(data, config, seed=seed, fingerprint={"rollout.group_size": str(rollout.group_size)})
+        self._rollout, self._advantage = rollout, advantage
         self._engine, self._weights, self._decode = engine, weights, decode
         self._pool, self._factors, self._pad_id = pool, dict(factors), pad_id
         self.metrics: dict[str, float] = {}
-        self._seed = seed if config.seed is None else config.seed
         self._sampling = Sampling(
             max_new_tokens=rollout.max_new_tokens,
             temperature=rollout.temperature,
@@ -100,64 +97,21 @@ class RolloutLoader:
             seed=seed,
         )
         self._truths = data.ground_truths()
-        self._position = 0  # prompts since the start of the first epoch
-        self._fingerprint = {
-            "data.mix": data.key,
-            "data.batch_rows": str(config.batch_rows),
-            "rollout.group_size": str(rollout.group_size),
-        }
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Whole batches in a pass over the prompts."""
-        return max(1, self._data.num_rows // self._config.batch_rows)
-
-    def state_dict(self) -> Mapping[str, int | str]:
-        """Return the next batch's position and what determines its prompts."""
-        epoch, index = divmod(self._position, self._data.num_rows)
-        fingerprint = json.dumps(self._fingerprint, sort_keys=True)
-        return {"epoch": epoch, "index": index, "seed": self._seed, "data": fingerprint}
-
-    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Restore a position.
-
-        Raises:
-            SpecError: the state is of different prompts (`tokens-changed`).
-        """
-        before = decode_json(str(state["data"]))
-        changed = [name for name, value in self._fingerprint.items() if before.get(name) != value]
-        if changed and not self._config.allow_changes:
-            hint = "use the checkpoint's data, or set `data.allow_changes=true` to resume at the same prompt"
-            raise SpecError(
-                Problem(f"`{name}` changed since the checkpoint", "tokens-changed", hint=hint) for name in changed
-            )
-        self._seed = int(state["seed"])
-        self._position = int(state["epoch"]) * self._data.num_rows + int(state["index"])
 
     def __iter__(self) -> Iterator[TokenBatch]:
         """Yield a batch of answers by the current weights, endlessly; blocks while they are generated and scored."""
         while True:
-            first, count = self._position, self._config.batch_rows
+            first, count = self.position, self._config.batch_rows
             self._engine.load(self._weights(), version=first // count)
-            rows = dict(enumerate(self._rows_at(first), start=first))
+            rows = dict(enumerate(self.rows_at(first), start=first))
             samples = self._generated(rows)
             scored = self._scored(samples, rows)
-            self._position = first + count
+            self.position = first + count
             yield self._batch(scored, first)
 
     def close(self) -> None:
         """End the processes of verifiers; idempotent. The next batch starts them again."""
         self._pool.close()
-
-    def _rows_at(self, position: int) -> list[int]:
-        """Return the rows of the prompts from a position on."""
-        size = self._data.num_rows
-        order = RowOrder((size,), (size,), seed=self._seed, is_shuffled=self._config.is_shuffled)
-        epoch_N, index_N = np.divmod(np.arange(position, position + self._config.batch_rows), size)
-        found: list[int] = []
-        for epoch in np.unique(epoch_N).tolist():
-            found += order.rows(epoch, index_N[epoch_N == epoch])[1].tolist()
-        return found
 
     def _generated(self, rows: Mapping[int, int]) -> list[Sample]:
         """Return all samples of the groups, in the order of group and member."""

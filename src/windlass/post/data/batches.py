@@ -7,21 +7,18 @@ division without communicating.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import torch
 
-from windlass.core.errors import Problem, SpecError
-from windlass.core.json_text import decode_json
 from windlass.post.data.config import MixtureConfig
+from windlass.post.data.position import PreparedPosition
 from windlass.post.data.prepared import PreparedColumn, PreparedData
 from windlass.post.objectives.batch import TokenBatch, TokenRows
 from windlass.train.batch import IGNORE
 from windlass.train.data.loader import Prefetch
-from windlass.train.data.order import RowOrder
 from windlass.train.data.protocol import Share
 
 __all__ = ["Microbatch", "Places", "RowLoader", "collate", "divide"]
@@ -124,7 +121,7 @@ def collate(
     )
 
 
-class RowLoader:
+class RowLoader(PreparedPosition):
     """Endless batches of prepared rows, in an order that is a pure function of seed, epoch and index.
 
     A batch at the end of an epoch is filled from the next one, so no row is lost. The order of rows and their division
@@ -152,82 +149,23 @@ class RowLoader:
         reference: PreparedColumn | None = None,
         is_pinned: bool = False,
     ) -> None:
-        self._data, self._config = data, config
+        super().__init__(data, config, seed=seed)
         self._weights, self._are_pairs, self._pad_id = tuple(weights), are_pairs, pad_id
         self._at, self._reference = at, reference
         self._share, self._is_pinned = share, is_pinned
-        self._seed = seed if config.seed is None else config.seed
         self._lengths_S = data.lengths()
-        self._position = 0  # rows since the start of the first epoch
-        self._fingerprint = {
-            "data.mix": data.key,
-            "data.batch_rows": str(config.batch_rows),
-            "data.is_shuffled": str(config.is_shuffled),
-        }
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Whole global batches in a pass over the data."""
-        return max(1, self._data.num_rows // self._config.batch_rows)
-
-    @property
-    def batches_per_pass(self) -> float:
-        """Global batches in a pass, including the fraction of a batch at its end."""
-        return self._data.num_rows / self._config.batch_rows
-
-    def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Return the batches from a position until `epochs` passes are complete."""
-        position = int(state["epoch"]) * self._data.num_rows + int(state["index"])
-        return max(0, -(-(epochs * self._data.num_rows - position) // self._config.batch_rows))
-
-    def state_dict(self) -> Mapping[str, int | str]:
-        """Return the next batch's position (epoch, row index, seed) and the key of the data."""
-        epoch, index = divmod(self._position, self._data.num_rows)
-        fingerprint = json.dumps(self._fingerprint, sort_keys=True)
-        return {"epoch": epoch, "index": index, "seed": self._seed, "data": fingerprint}
-
-    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Restore a position.
-
-        Raises:
-            SpecError: the state is of different data (`tokens-changed`); the message names the difference.
-        """
-        before = decode_json(str(state["data"]))
-        changed = [name for name, value in self._fingerprint.items() if before.get(name) != value]
-        if changed and not self._config.allow_changes:
-            hint = "use the checkpoint's data, or set `data.allow_changes=true` to resume at the same row number"
-            raise SpecError(
-                Problem(
-                    f"`{name}` changed since the checkpoint: from {before.get(name)} to {self._fingerprint[name]}",
-                    "tokens-changed",
-                    hint=hint,
-                )
-                for name in changed
-            )
-        self._seed = int(state["seed"])
-        self._position = int(state["epoch"]) * self._data.num_rows + int(state["index"])
 
     def __iter__(self) -> Iterator[TokenBatch]:
         """Yield this process's share of each global batch from the current position, endlessly."""
-        made = self._make(self._position)
+        made = self._make(self.position)
         ahead = Prefetch(made, depth=self._config.prefetch) if self._config.prefetch else None
         try:
             while True:
-                batch, self._position = next(made) if ahead is None else ahead.next()
+                batch, self.position = next(made) if ahead is None else ahead.next()
                 yield batch
         finally:
             if ahead is not None:
                 ahead.close()
-
-    def rows_at(self, position: int) -> list[int]:
-        """Return the rows of the global batch that begins at a position, counted from the start of the first epoch."""
-        size = self._data.num_rows
-        order = RowOrder((size,), (size,), seed=self._seed, is_shuffled=self._config.is_shuffled)
-        epoch_N, index_N = np.divmod(np.arange(position, position + self._config.batch_rows), size)
-        found: list[int] = []
-        for epoch in np.unique(epoch_N).tolist():
-            found += order.rows(epoch, index_N[epoch_N == epoch])[1].tolist()
-        return found
 
     def _make(self, position: int) -> Iterator[tuple[TokenBatch, int]]:
         """Yield batches, each with the position after it."""

@@ -81,8 +81,8 @@ def _new_root(settings: dict[str, Any]) -> None:
     _mount(
         "tmpfs", _TEMPORARY, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={settings['disk_bytes']},nr_inodes=4096,mode=1777"
     )
-    os.mkdir("/work")
-    with open("/work/program.py", "w") as file:
+    os.mkdir("/program")
+    with open("/program/main.py", "w") as file:
         file.write(settings["program"])
     os.mkdir("/proc")
     _call(_LIBC.umount2(b"/old", _DETACH), "umount")
@@ -122,7 +122,7 @@ def _program(settings: dict[str, Any]) -> NoReturn:
             if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         os.chdir(_TEMPORARY)
-        file = "/work/program.py" if settings["isolated"] else settings["file"]
+        file = "/program/main.py" if settings["isolated"] else settings["file"]
         os.execve(settings["python"], [settings["python"], "-I", "-B", file], settings["environment"])
     except BaseException as error:  # noqa: BLE001 - this process ends here
         os.write(2, f"cannot start the program: {error}\n".encode())
