@@ -145,3 +145,11 @@ def test_mistakes_are_named(tmp_path: Path, base: Path, overrides: tuple[str, ..
 def test_an_unknown_verifier_gets_a_near_one(tmp_path: Path, base: Path) -> None:
     with pytest.raises(NotFoundError, match="unknown verifier `gsm8`"):
         trainer_of(grpo(tmp_path, base, "reward.verifiers=[gsm8]"))
+
+
+@pytest.mark.parametrize("override", ["rollout.group_size=4", "data.is_shuffled=false"])
+def test_a_checkpoint_of_other_rollouts_is_refused(tmp_path: Path, base: Path, override: str) -> None:
+    trainer_of(grpo(tmp_path, base, "duration=2steps", "stop=1step")).fit()
+    with pytest.raises(SpecError, match=f"`{override.partition('=')[0]}` changed since the checkpoint") as caught:
+        trainer_of(grpo(tmp_path, base, "duration=2steps", override)).fit()
+    assert caught.value.code == "tokens-changed"
