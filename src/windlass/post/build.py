@@ -10,9 +10,11 @@ import torch
 
 from windlass.config.encode import to_data
 from windlass.core.errors import Problem, SpecError
+from windlass.post.control.assembly import BatchAssembly
 from windlass.post.control.config import RewardsConfig
 from windlass.post.control.metrics import RolloutMetrics
 from windlass.post.control.rollouts import RolloutLoader
+from windlass.post.control.scoring import AnswerScorer
 from windlass.post.data.batches import RowLoader
 from windlass.post.data.chat import ChatEncoder, special_tokens
 from windlass.post.data.config import MixtureConfig
@@ -171,7 +173,6 @@ def _rollouts(
         data,
         own.data,
         own.rollout,
-        own.advantage,
         engine=EmbeddedEngine(
             recipe.model,
             module.state_dict()["model"],
@@ -181,11 +182,16 @@ def _rollouts(
             device=world.device,
         ),
         weights=lambda: module.state_dict()["model"],
-        decode=tokenizer.decode,
-        pool=_reward_pool(own.reward),
-        factors={each.name: each.weight for each in own.reward.verifiers},
+        scorer=AnswerScorer(
+            _reward_pool(own.reward), {each.name: each.weight for each in own.reward.verifiers}, tokenizer.decode
+        ),
+        assembly=BatchAssembly(
+            own.rollout,
+            own.advantage,
+            microbatch_tokens=own.data.microbatch_tokens,
+            pad_id=tokenizer.ids.pad_id,
+        ),
         stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
-        pad_id=tokenizer.ids.pad_id,
         seed=recipe.seed,
     )
 

@@ -161,17 +161,18 @@ def test_a_replica_that_never_got_ready_is_the_cause(
 def test_while_beaker_is_away_nothing_is_known(
     beaker: FakeBeaker, backend: BeakerBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PATIENCE_S", 0.5)
     submission = backend.submit(rendered(backend, tmp_path, "sleep 600"))
     beaker.scenario.expire_token()
     assert backend.observe([submission])[submission.backend_id].state is JobState.UNKNOWN
     beaker.scenario.renew_token()
     beaker.stop()
-    seen = backend.observe([submission])[submission.backend_id]
-    assert seen.state is JobState.UNKNOWN
-    assert seen.detail.startswith("cannot connect to Beaker at ")
-    with pytest.raises(UnreachableError):
-        backend.explain(submission)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(client, "PATIENCE_S", 0.5)
+        seen = backend.observe([submission])[submission.backend_id]
+        assert seen.state is JobState.UNKNOWN
+        assert seen.detail.startswith("cannot connect to Beaker at ")
+        with pytest.raises(UnreachableError):
+            backend.explain(submission)
     beaker.start()
     backend.cancel(submission)
 
