@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.tiny import QUIET, Diary, MemoryStore, PointLoader, point_module
+from tests.train.tiny import QUIET, Diary, LatePointLoader, MemoryStore, PointLoader, point_module
 from windlass.core.errors import UsageError
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
@@ -96,6 +96,32 @@ def test_a_request_to_stop_is_obeyed_at_the_next_boundary_and_fit_goes_on_exactl
     assert trainer.fit().is_finished
     assert are_equal(weights_of(trainer), weights_of(straight))
     assert loader.given == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8]  # 4 was fetched, not used, and fetched again
+
+
+def test_batches_that_are_late_change_nothing() -> None:
+    straight, late, diary = trainer_of(4), LatePointLoader(waits=3), Diary()
+    straight.fit()
+    trainer = trainer_of(4, loader=late, callbacks={"diary": diary})
+    assert trainer.fit().is_finished
+    assert are_equal(weights_of(trainer), weights_of(straight))
+    assert late.waited == 12
+    assert set(diary.metrics) == {1, 2, 3, 4}
+
+
+def test_a_request_to_stop_is_heard_while_a_batch_is_late() -> None:
+    class Starved(LatePointLoader):
+        """Never has its third batch; asks for a stop after five requests for it."""
+
+        def is_late(self) -> bool:
+            if self.next == 2 and self.waited == 5:
+                trainer.request_stop()
+            return self.next == 2
+
+    loader = Starved(waits=0)
+    trainer = trainer_of(4, loader=loader, store=MemoryStore())
+    outcome = trainer.fit()
+    assert (outcome.end, outcome.step, outcome.checkpoint) == ("stopped", 2, "memory/step-2")
+    assert loader.waited == 6
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 5])

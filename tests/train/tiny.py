@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.protocol import Committed
-from windlass.train.data.protocol import Share
+from windlass.train.data.protocol import NotReady, Share
 from windlass.train.modules.basic import BasicModule
 from windlass.train.parallel.world import World
 
@@ -40,6 +40,25 @@ class PointLoader:
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         self.next = int(state["next"])
+
+
+class LatePointLoader(PointLoader):
+    """Points that are late: each batch is there only after a number of requests for it."""
+
+    def __init__(self, waits: int, *, share: Share | None = None) -> None:
+        super().__init__(share=share)
+        self.waits, self.waited = waits, 0
+
+    def __iter__(self) -> Iterator[Points | NotReady]:  # type: ignore[override]  # it may wait
+        batches = super().__iter__()
+        while True:
+            while self.is_late():
+                self.waited += 1
+                yield NotReady.BATCH
+            yield next(batches)
+
+    def is_late(self) -> bool:
+        return self.waited < self.waits * (self.next + 1)
 
 
 def point_model(seed: int = 0, dropout: float = 0.0) -> nn.Module:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from windlass.train.data.build import build_loader
     from windlass.train.data.config import DataConfig, LoaderTarget, SourceConfig, SourceTarget, TokenizerConfig
     from windlass.train.data.loader import TokenLoader
-    from windlass.train.data.protocol import Loader, Share
+    from windlass.train.data.protocol import Loader, NotReady, Share
     from windlass.train.duration import Duration
     from windlass.train.errors import CheckpointError, TrainingError
     from windlass.train.evaluate.downstream import Downstream, run_tasks
@@ -211,6 +211,7 @@ else:
             "windlass.train.data.loader": ("TokenLoader",),
             "windlass.train.data.protocol": (
                 "Loader",
+                "NotReady",
                 "Share",
             ),
             "windlass.train.duration": ("Duration",),
@@ -372,6 +373,7 @@ __all__ = [
     "MuonConfig",
     "NorMuon",
     "NorMuonConfig",
+    "NotReady",
     "OptimTarget",
     "Outcome",
     "ParallelConfig",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.data.protocol import NotReady
 from windlass.train.metrics import StepMetrics, refuse_bad_loss
 from windlass.train.modules.protocol import HasComponents, StepFacts
 from windlass.train.randomness import generator_states, restore_generators
@@ -34,6 +35,7 @@ class _Boundary:
 
     weights: tuple[float, ...]
     tokens: int
+    is_ready: bool
     stop: StopReason | None
     is_over: bool
     is_permanent_wanted: bool
@@ -52,7 +54,7 @@ class Loop(Generic[T]):
         self._wants_permanent = self._wants_ephemeral = False
         self._position: Mapping[str, int | str] | None = None
         self._collected_at = 0
-        self._step_s = 0.0
+        self._step_s = self._wait_s = 0.0
 
     def run(self) -> StopReason | None:
         """Train until completion and return None, or until a stop and return the reason. Collective."""
@@ -65,17 +67,21 @@ class Loop(Generic[T]):
         self._call("on_start")
         batches = iter(trainer.loader)
         epoch = None
+        batch: T | NotReady | None = NotReady.BATCH
         try:
             while True:
-                batch = self._fetch(batches)
+                batch = self._fetch(batches, batch)
                 boundary = self._agree(batch)
                 self._settle(boundary)
                 if batch is None or boundary.is_over or boundary.stop is not None:
                     return boundary.stop
+                if isinstance(batch, NotReady) or not boundary.is_ready:
+                    continue
                 if epoch != trainer.epoch:
                     epoch = trainer.epoch
                     self._call("on_epoch", epoch)
                 self._step(batch, boundary)
+                batch = NotReady.BATCH
         finally:
             _close(batches)
 
@@ -137,27 +143,35 @@ class Loop(Generic[T]):
                 trainer.callbacks[name].load_state_dict(part)
         restore_generators(state.get("random"), trainer.world)
 
-    def _fetch(self, batches: Iterator[T]) -> T | None:
-        """Return the next batch, or None if training is complete or the loader is exhausted."""
+    def _fetch(self, batches: Iterator[T | NotReady], fetched: T | NotReady | None) -> T | NotReady | None:
+        """Return the next batch, or None if training is complete or the loader is exhausted.
+
+        Args:
+            fetched: this process's batch, if it has it and others have not.
+        """
         trainer = self.trainer
+        if not isinstance(fetched, NotReady):
+            return fetched
         if trainer.is_complete:
             return None
         began_at = time.perf_counter()
         batch = next(batches, None)
-        trainer.data_wait_s = time.perf_counter() - began_at
+        self._wait_s += time.perf_counter() - began_at
         return batch
 
-    def _agree(self, batch: T | None) -> _Boundary:
+    def _agree(self, batch: T | NotReady | None) -> _Boundary:
         """Agree with all processes on the next boundary, by one all-reduce of a few numbers on the host. Collective."""
         trainer = self.trainer
         module, world, checkpointer = trainer.module, trainer.world, trainer.checkpointer
+        is_ready = not (batch is None or isinstance(batch, NotReady))
         reason = self.agreed_stop or trainer.stopper.reason(self._step_s)
         digest = trainer.metrics.digest
         weights = self._weights(batch)
         totals = world.sum_on_host(
             [
-                0.0 if batch is None else module.count(batch),
+                0.0 if batch is None or isinstance(batch, NotReady) else module.count(batch),
                 float(batch is None),
+                float(not is_ready),
                 float(self._wants_permanent),
                 float(self._wants_ephemeral),
                 float(checkpointer is not None and checkpointer.is_done),
@@ -169,22 +183,23 @@ class Loop(Generic[T]):
         )
         self._wants_permanent = self._wants_ephemeral = False
         replicas = world.size // world.share.world
-        self.agreed_stop = _first_reason(totals[7 : 7 + len(_REASONS)])
+        self.agreed_stop = _first_reason(totals[8 : 8 + len(_REASONS)])
         return _Boundary(
-            weights=tuple(total / replicas for total in totals[7 + len(_REASONS) :]),
+            weights=tuple(total / replicas for total in totals[8 + len(_REASONS) :]),
             tokens=round(totals[0] / replicas),
+            is_ready=totals[2] == 0,
             is_over=totals[1] > 0,
-            is_permanent_wanted=totals[2] > 0,
-            is_ephemeral_wanted=totals[3] > 0,
-            is_save_done=totals[4] == world.size,
-            is_uniform=totals[6] * world.size == totals[5] * totals[5],
+            is_permanent_wanted=totals[3] > 0,
+            is_ephemeral_wanted=totals[4] > 0,
+            is_save_done=totals[5] == world.size,
+            is_uniform=totals[7] * world.size == totals[6] * totals[6],
             stop=None if totals[1] > 0 else self.agreed_stop,
         )
 
-    def _weights(self, batch: T | None) -> tuple[float, ...]:
+    def _weights(self, batch: T | NotReady | None) -> tuple[float, ...]:
         """Return this process's weight of each loss component; zeros without a batch."""
         module = self.trainer.module
-        if batch is None:
+        if batch is None or isinstance(batch, NotReady):
             return (0.0,) * (len(module.components) if isinstance(module, HasComponents) else 1)
         weight = module.weigh(batch)
         return weight if isinstance(weight, tuple) else (weight,)
@@ -225,6 +240,7 @@ class Loop(Generic[T]):
         began_at = time.perf_counter()
         self.running_step = trainer.step + 1
         trainer.batch = batch
+        trainer.data_wait_s, self._wait_s = self._wait_s, 0.0
         self._call("on_step_start", batch)
         facts = StepFacts(
             step=self.running_step,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.train.tiny import QUIET, Diary, PointLoader, point_loss, point_model, point_module
+from tests.train.tiny import QUIET, Diary, LatePointLoader, PointLoader, point_loss, point_model, point_module
 from windlass.testing import run_distributed_test
 from windlass.train.duration import Duration
 from windlass.train.modules.basic import BasicModule
@@ -75,7 +75,7 @@ def train_points(world: World) -> tuple[list[float], dict[int, dict[str, float]]
     diary = Diary()
     trainer = Trainer(
         point_module(world),
-        PointLoader(share=world.share),
+        LatePointLoader(waits=3 * world.rank, share=world.share),
         duration=Duration.steps(4),
         callbacks={**QUIET, "diary": diary},
         world=world,

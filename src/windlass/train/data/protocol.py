@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TypeVar, runtime_checkable
 
-__all__ = ["CountsPasses", "Loader", "Share"]
+__all__ = ["CountsPasses", "Loader", "NotReady", "Share"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -28,6 +29,15 @@ class Share:
     world: int = 1
 
 
+class NotReady(Enum):
+    """Yielded by a loader whose next batch is not there yet, at least once a second.
+
+    The trainer then hears requests to stop or to save, and asks the loader again.
+    """
+
+    BATCH = "batch"
+
+
 class Loader(Protocol[T_co]):
     """Source of endless batches, with a position that can be saved."""
 
@@ -35,7 +45,7 @@ class Loader(Protocol[T_co]):
     def batches_per_epoch(self) -> int | None:
         """Number of global batches in a pass over the data, or None if unknown."""
 
-    def __iter__(self) -> Iterator[T_co]:
+    def __iter__(self) -> Iterator[T_co | NotReady]:
         """Yield this process's share of each global batch from the current position on, epoch after epoch.
 
         A generator that is closed and restarted continues after the last batch that it yielded, even if more were
