@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.post.addition import TINY_MODEL, write_sums
 from windlass.core.errors import NotFoundError, SpecError
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.objectives.batch import TokenBatch
+from windlass.post.objectives.module import ObjectiveModule
 from windlass.train.build import build_trainer
+from windlass.train.hf.sources import load_model
 from windlass.train.parallel.world import World
 from windlass.train.resolve import ResolvedRecipe, resolve
 from windlass.train.trainer import Trainer
@@ -47,7 +51,7 @@ def grpo(folder: Path, start: Path, *overrides: str) -> ResolvedRecipe:
         rows = ((number * 7 % 10, number * 3 % 10) for number in range(20))
         source.write_text("".join(json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) + "\n" for a, b in rows))
     settings = (
-        f"model.from={start}",
+        *([] if TINY_MODEL in overrides else [f"model.from={start}"]),
         *COMMON,
         f"data.mix.0.source={source}",
         f"data.cache={folder / 'cache'}",
@@ -73,9 +77,13 @@ def rollouts_of(trainer: Trainer[TokenBatch]) -> RolloutLoader:
     return trainer.loader
 
 
+def first_batch(trainer: Trainer[TokenBatch]) -> TokenBatch:
+    return next(iter(rollouts_of(trainer)))
+
+
 def test_rewards_rise(tmp_path: Path, base: Path) -> None:
     trainer = trainer_of(grpo(tmp_path, base))
-    next(iter(trainer.loader))
+    first_batch(trainer)
     before = rollouts_of(trainer).metrics["rollout/reward"]
     trainer = trainer_of(grpo(tmp_path, base))
     assert trainer.fit().is_finished
@@ -98,7 +106,7 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path, base: Path) -> None:
 
 def test_the_engine_and_the_learner_agree_on_log_probabilities(tmp_path: Path, base: Path) -> None:
     trainer = trainer_of(grpo(tmp_path, base, "rollout.temperature=0.7", "rollout.drop_constant_groups=false"))
-    batch = next(iter(trainer.loader))
+    batch = first_batch(trainer)
     for part in batch.parts:
         with torch.no_grad():
             found = trainer.module._forward(part, trainer.module._log_probs)  # type: ignore[attr-defined]
@@ -120,7 +128,7 @@ def test_groups_without_variance_are_dropped_and_counted(tmp_path: Path, base: P
 def test_answers_that_cannot_be_scored_are_no_zeros(tmp_path: Path, base: Path) -> None:
     (tmp_path / "mine.py").write_text("def odd(answer, truth):\n    return 1 / (answer.num_tokens % 2)\n")
     trainer = trainer_of(grpo(tmp_path, base, f"reward.verifiers=[{tmp_path / 'mine.py'}:odd]"))
-    batch = next(iter(trainer.loader))
+    batch = first_batch(trainer)
     metrics = rollouts_of(trainer).metrics
     assert metrics["rollout/unscored"] > 0
     assert metrics["rollout/reward"] == 1.0  # the mean of those that were scored
@@ -132,7 +140,9 @@ def test_answers_that_cannot_be_scored_are_no_zeros(tmp_path: Path, base: Path) 
     [
         (("reward.verifiers=[]",), "no verifier"),
         (("reward.verifiers=[exact, exact]",), "listed twice"),
-        (("objective.kl.coefficient=0.1",), "needs a reference model"),
+        (("objective.kl.coefficient=0.1", TINY_MODEL, "data.tokenizer.path=bytes"), "needs a reference model"),
+        (("reference.from=x",), "`reference` has no effect"),
+        (("objective.kl.coefficient=0.1", "reference.from=x"), "no model at x"),
         (("data.microbatch_tokens=18",), "more than a microbatch"),
         (("rollout.max_new_tokens=60",), "the model's maximum is 64"),
     ],
@@ -153,3 +163,92 @@ def test_a_checkpoint_of_other_rollouts_is_refused(tmp_path: Path, base: Path, o
     with pytest.raises(SpecError, match=f"`{override.partition('=')[0]}` changed since the checkpoint") as caught:
         trainer_of(grpo(tmp_path, base, "duration=2steps", override)).fit()
     assert caught.value.code == "tokens-changed"
+
+
+@pytest.mark.parametrize("at", ["start", "elsewhere"])
+def test_the_kl_penalty_is_taken_to_the_reference_model(tmp_path: Path, base: Path, at: str) -> None:
+    overrides = ["objective.kl.coefficient=0.5", "rollout.temperature=0.7", "rollout.drop_constant_groups=false"]
+    if at == "elsewhere":
+        trainer_of(grpo(tmp_path, base, "duration=2steps", f"checkpoint.folder={tmp_path / 'other'}")).fit()
+        overrides.append(f"reference.from={tmp_path / 'other'}")
+    trainer = trainer_of(grpo(tmp_path, base, *overrides))
+    reference = load_model(str(base if at == "start" else tmp_path / "other"))
+    with torch.no_grad():
+        for parameter in trainer.module.model.parameters():
+            parameter.mul_(1.05)  # the policy is not the reference any more
+    module = trainer.module
+    assert isinstance(module, ObjectiveModule)
+    for part in first_batch(trainer).parts:
+        own, other = (_logp(model, part.tokens_BT, part.labels_BT, 0.7) for model in (module.model, reference))
+        counts_BT = part.weights["policy"] > 0
+        torch.testing.assert_close(part.streams["reference"][counts_BT], other[counts_BT], rtol=1e-5, atol=1e-5)
+        log_ratio_N = (own - other)[counts_BT].double()
+        wanted = (torch.exp(-log_ratio_N) - 1 + log_ratio_N).sum()
+        torch.testing.assert_close(module._sums(part).metrics["kl"], wanted, rtol=1e-3, atol=1e-4)
+
+
+def _logp(model: torch.nn.Module, tokens_BT: Tensor, labels_BT: Tensor, temperature: float) -> Tensor:
+    with torch.no_grad():
+        logs_BTV: Tensor = (model(tokens_BT) / temperature).log_softmax(dim=-1)
+    return logs_BTV.gather(2, labels_BT.clamp(min=0)[..., None])[..., 0]
+
+
+def test_a_kl_penalty_keeps_the_policy_near_its_start(tmp_path: Path, base: Path) -> None:
+    distances = []
+    for coefficient in (0.0, 3.0):
+        folder = f"checkpoint.folder={tmp_path / str(coefficient)}"
+        trainer = trainer_of(grpo(tmp_path, base, folder, f"objective.kl.coefficient={coefficient}"))
+        trainer.fit()
+        part = first_batch(trainer_of(grpo(tmp_path, base, folder, "rollout.drop_constant_groups=false"))).parts[0]
+        models = (trainer.module.model, load_model(str(base)))
+        own, start = (_logp(model, part.tokens_BT, part.labels_BT, 1.0) for model in models)
+        distances.append(float(((own - start).square() * part.weights["policy"]).sum()))
+    assert distances[1] < 0.5 * distances[0]
+
+
+MINIBATCHES = ("rollout.minibatches=2", "rollout.epochs=2", "objective.kl.coefficient=0.01")
+
+
+def test_a_batch_is_learned_in_several_steps_of_whole_groups(tmp_path: Path, base: Path) -> None:
+    trainer = trainer_of(grpo(tmp_path, base, *MINIBATCHES, "rollout.drop_constant_groups=false"))
+    loader = rollouts_of(trainer)
+    assert loader.batches_per_epoch == 8
+    batches = iter(loader)
+    steps = [next(batches) for _ in range(4)]
+    assert steps[2] is steps[0]
+    assert steps[3] is steps[1]
+    assert [sum(part.num_sequences for part in step.parts) for step in steps[:2]] == [40, 40]
+    for step in steps[:2]:
+        counts = Counter(tuple(row[:4]) for part in step.parts for row in part.tokens_BT.tolist())
+        assert all(count % 8 == 0 for count in counts.values())  # whole groups
+    for step in steps[:2]:
+        for part in step.parts:
+            logp_BT = _logp(trainer.module.model, part.tokens_BT, part.labels_BT, 1.0)
+            difference_BT = (logp_BT - part.streams["proximal"]).abs() * part.weights["policy"]
+            assert float(difference_BT.max()) < 1e-5
+    assert next(batches) is not steps[0]
+    assert loader.position == 20
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7])
+def test_a_run_that_stops_within_a_batch_resumes_bit_for_bit(tmp_path: Path, base: Path, stop: int) -> None:
+    settings = (*MINIBATCHES, "duration=8steps")
+    whole = trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    trainer_of(grpo(tmp_path, base, *settings, f"stop={stop}steps")).fit()
+    second = trainer_of(grpo(tmp_path, base, *settings))
+    second.fit()
+    assert second.step == 8
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+    assert rollouts_of(second).metrics == rollouts_of(whole).metrics
+
+
+def test_a_resumed_run_samples_with_the_seed_of_its_checkpoint(tmp_path: Path, base: Path) -> None:
+    whole = trainer_of(grpo(tmp_path, base, "duration=4steps", "seed=3", f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    trainer_of(grpo(tmp_path, base, "duration=4steps", "seed=3", "stop=2steps")).fit()
+    second = trainer_of(grpo(tmp_path, base, "duration=4steps", "seed=4"))
+    second.fit()
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from windlass.config.encode import to_data
-from windlass.core.errors import Problem, SpecError
-from windlass.post.control.assembly import BatchAssembly
+from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.post.control.assembly import BatchAssembly, StreamScorer
 from windlass.post.control.config import RewardsConfig
 from windlass.post.control.metrics import RolloutMetrics
 from windlass.post.control.rollouts import RolloutLoader
@@ -28,7 +29,7 @@ from windlass.post.objectives.preference import PreferenceObjective
 from windlass.post.objectives.reward import RewardObjective
 from windlass.post.objectives.supervised import SupervisedObjective
 from windlass.post.recipe import PolicyRecipe, PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
-from windlass.post.reference import reference_column
+from windlass.post.reference import RowScorer, reference_column
 from windlass.post.rewards.pool import PoolConfig, RewardPool
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
@@ -38,7 +39,7 @@ from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.data.tokenization.units import cache_folder
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
-from windlass.train.hf.sources import open_model, tokenizer_config_of
+from windlass.train.hf.sources import load_model, open_model, tokenizer_config_of
 from windlass.train.hf.warm_start import warm_start
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
@@ -169,6 +170,15 @@ def _rollouts(
         hint = "lower `data.max_length` or `rollout.max_new_tokens`"
         raise SpecError([Problem(message, "shape-conflict", hint=hint)])
     tokenizer = encoder.tokenizer
+    temperature = own.rollout.temperature
+    streams: dict[str, StreamScorer] = {}
+    if "reference" in module.objective.needs:
+        start = own.reference or own.model
+        assert isinstance(start, StartingModel)
+        model = _frozen(start.path, recipe, encoder, longest, world)
+        streams["reference"] = StreamScorer(score=RowScorer(model, world.device, temperature=temperature))
+    if own.rollout.steps_per_batch > 1:
+        streams["proximal"] = StreamScorer(score=RowScorer(module.model, world.device, temperature=temperature))
     return RolloutLoader(
         data,
         own.data,
@@ -190,10 +200,30 @@ def _rollouts(
             own.advantage,
             microbatch_tokens=own.data.microbatch_tokens,
             pad_id=tokenizer.ids.pad_id,
+            streams=streams,
         ),
         stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
         seed=recipe.seed,
     )
+
+
+def _frozen(path: str, recipe: Recipe, encoder: ChatEncoder, max_length: int, world: World) -> nn.Module:
+    """Return a model that only scores answers, kept in float32 beside the one that learns.
+
+    Raises:
+        SpecError: it cannot be read, or its vocabulary or maximum length is too small.
+    """
+    try:
+        model = load_model(path, device=world.device).requires_grad_(requires_grad=False)
+    except WindlassError as error:
+        raise SpecError([Problem(error.message, error.code, hint=error.hint)]) from error
+    _check_vocabulary(encoder.tokenizer, model.config.vocab_size, encoder.tokenizer_config)
+    if max_length > model.config.max_length:
+        longest = model.config.max_length
+        message = f"a prompt and its answer may have {max_length} tokens; the maximum of {path} is {longest}"
+        hint = "lower `data.max_length` or `rollout.max_new_tokens`"
+        raise SpecError([Problem(message, "shape-conflict", hint=hint)])
+    return parallelize(model, recipe.parallel, world, for_training=False)
 
 
 def _schedule(recipe: Recipe, loader: Loader[TokenBatch]) -> ScheduleConfig | Callable[[int, int], float]:

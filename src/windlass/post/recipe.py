@@ -134,6 +134,10 @@ class PolicyRecipe(PostRecipe):
     rollout: Annotated[RolloutConfig, Doc("How answers are generated.")] = RolloutConfig()
     advantage: Annotated[AdvantageConfig, Doc("Advantages from rewards.")] = AdvantageConfig()
     objective: Annotated[PolicyConfig, Doc("The loss.")] = PolicyConfig()
+    reference: Annotated[
+        StartingModel | None,
+        Doc("Model of the KL penalty, kept in memory besides the one that learns; null: the starting model."),
+    ] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
@@ -142,6 +146,10 @@ class PolicyRecipe(PostRecipe):
         if longest > self.data.microbatch_tokens:
             message = f"a prompt and its answer may have {longest} tokens, more than a microbatch"
             yield "data.microbatch_tokens", message, "shape-conflict", f"write at least {longest}"
-        if self.objective.kl.coefficient:
-            message = "a KL penalty needs a reference model, which this version does not have"
-            yield "objective.kl.coefficient", message, "setting-unused", "write 0"
+        is_needed = self.objective.kl.coefficient > 0
+        if is_needed and self.reference is None and not isinstance(self.model, StartingModel):
+            message = "a KL penalty needs a reference model, and this run starts from none"
+            yield "objective.kl.coefficient", message, "missing-key", "set `reference.from` to a model, or write 0"
+        if self.reference is not None and not is_needed:
+            message = "`reference` has no effect without a KL penalty"
+            yield "reference", message, "setting-unused", "set `objective.kl.coefficient`, or remove `reference`"

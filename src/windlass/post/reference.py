@@ -1,7 +1,9 @@
-"""Log-probabilities of prepared rows under a reference model, computed once and stored beside the rows.
+"""Log-probabilities of tokens under models that are not trained: references, teachers, the policy of a batch's start.
 
-The name of a stored column is a digest of the model's weights and settings; the prepared data's key covers rows,
+Those of prepared rows are computed once and stored beside the rows. The name of a stored column is a digest of the model's weights and settings; the prepared data's key covers rows,
 template, tokenizer and truncation. Folders may be moved or renamed without computing anything again.
+
+Legend: B rows, T tokens of a row, N tokens of the data.
 """
 
 from __future__ import annotations
@@ -17,14 +19,37 @@ from torch.distributed.tensor import DTensor
 from windlass.config.encode import to_data
 from windlass.post.data.batches import collate, divide
 from windlass.post.data.prepared import PreparedColumn, PreparedData
+from windlass.post.objectives.batch import TokenRows
 from windlass.post.objectives.logprobs import LogProbs, TokenScores
 from windlass.train.batch import IGNORE
 from windlass.train.model.config import ModelConfig
 from windlass.train.parallel.world import World
 
-__all__ = ["reference_column", "weights_digest"]
+__all__ = ["RowScorer", "reference_column", "weights_digest"]
 
 _ROWS_AT_ONCE = 256
+
+
+class RowScorer:
+    """Scores the labels of token rows with a model, without gradient.
+
+    Args:
+        model: a decoder after `parallelize`; the one that is trained scores with its weights at the time of the call.
+        temperature: logits are divided by it, as at sampling.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, *, temperature: float = 1.0) -> None:
+        self._model, self._device = model, device
+        self._head = LogProbs(temperature=temperature)
+
+    def __call__(self, rows: TokenRows) -> Tensor:
+        """Return the log-probability of each label, float32 (B, T) on the host; 0 where there is none. Blocks; collective."""
+        rows = rows.to(self._device)
+        self._model.eval()
+        with torch.no_grad():
+            scores = self._model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=self._head)
+        assert isinstance(scores, TokenScores)
+        return scores.logp.float().cpu()
 
 
 def reference_column(
@@ -69,17 +94,14 @@ def _forward(data: PreparedData, model: nn.Module, world: World, *, budget: int,
     """Return log-probabilities of all learned tokens; 0 elsewhere. Each process computes a share of every block."""
     values_N = np.zeros(len(data.tokens_N), dtype=np.float32)
     lengths_S = data.lengths()
-    model.eval()
+    scorer = RowScorer(model, world.device)
     for start in range(0, data.num_rows, _ROWS_AT_ONCE):
         rows = range(start, min(start + _ROWS_AT_ONCE, data.num_rows))
         costs = {row: [int(lengths_S[number]) for number in data.sequences_of(row)] for row in rows}
         parts = divide(costs, num_processes=world.share.world, budget=budget)
         for part in parts[world.share.rank]:
-            batch = collate(data, part, weights=(), pad_id=pad_id).to(world.device)
-            with torch.no_grad():
-                scores = model(batch.tokens_BT, batch.documents_BT, labels_BT=batch.labels_BT, loss=LogProbs())
-            assert isinstance(scores, TokenScores)
-            logp_BT, counts_BT = scores.logp.float().cpu().numpy(), (batch.labels_BT != IGNORE).cpu().numpy()
+            batch = collate(data, part, weights=(), pad_id=pad_id)
+            logp_BT, counts_BT = scorer(batch).numpy(), (batch.labels_BT != IGNORE).numpy()
             for place, number in enumerate(number for row in part for number in data.sequences_of(row)):
                 end, length = int(data.ends_S[number]), int(lengths_S[number])
                 own = np.where(counts_BT[place, : length - 1], logp_BT[place, : length - 1], 0.0)

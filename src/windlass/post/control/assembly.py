@@ -1,11 +1,17 @@
 """Batches from scored samples: advantages of whole groups, what is dropped afterwards, and rows of tokens.
 
+A batch of rollouts is learned in one optimiser step or in several, one per mini-batch and epoch.
+
 Legend: S answers of a batch, G groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import io
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -19,29 +25,53 @@ from windlass.post.objectives.batch import TokenBatch, TokenRows
 from windlass.post.objectives.config import AdvantageConfig
 from windlass.train.batch import IGNORE
 
-__all__ = ["BatchAssembly", "rollout_rows"]
+__all__ = ["BatchAssembly", "OpenBatch", "StreamScorer", "rollout_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamScorer:
+    """Source of a stream: log-probabilities of answers under some model.
+
+    Attributes:
+        score: returns the log-probability of each label of rows, (B, T) on the host.
+        prefix_ids: tokens in front of each prompt that this model reads and the policy does not.
+    """
+
+    score: Callable[[TokenRows], Tensor]
+    prefix_ids: tuple[int, ...] = ()
 
 
 class BatchAssembly:
-    """Makes a batch of whole groups.
+    """Makes mini-batches of whole groups.
 
     Args:
         microbatch_tokens: most tokens of a microbatch, padding included.
         pad_id: id of padding.
+        streams: what scores each further stream, such as `reference`, once per batch.
 
     Attributes:
         metrics: means over the last batch.
     """
 
     def __init__(
-        self, rollout: RolloutConfig, advantage: AdvantageConfig, *, microbatch_tokens: int, pad_id: int
+        self,
+        rollout: RolloutConfig,
+        advantage: AdvantageConfig,
+        *,
+        microbatch_tokens: int,
+        pad_id: int,
+        streams: Mapping[str, StreamScorer] | None = None,
     ) -> None:
         self._rollout, self._advantage = rollout, advantage
         self._microbatch_tokens, self._pad_id = microbatch_tokens, pad_id
+        self._streams = dict(streams or {})
         self.metrics: dict[str, float] = {}
 
-    def batch(self, scored: Sequence[ScoredSample]) -> TokenBatch:
-        """Return the batch of whole groups, in the order of group and member."""
+    def batches(self, scored: Sequence[ScoredSample]) -> tuple[TokenBatch, ...]:
+        """Return the mini-batches of whole groups, in the order of group and member.
+
+        Groups that are used are divided evenly; with fewer of them than mini-batches, some mini-batches are empty.
+        """
         rewards_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
         _, groups_S = torch.unique(torch.tensor([each.sample.id.group for each in scored]), return_inverse=True)
         is_whole_S = torch.tensor([each.sample.finish == "stop" for each in scored])
@@ -51,15 +81,26 @@ class BatchAssembly:
         if self._rollout.drop_constant_groups:
             is_used_S = is_used_S & found.has_variance_G[groups_S]
         self._tell(scored, found, is_used_S)
-        used = is_used_S.nonzero()[:, 0].tolist()
-        costs = {place: [len(scored[place].prompt_ids) + len(scored[place].sample.ids)] for place in used}
-        parts = divide(costs, num_processes=1, budget=self._microbatch_tokens)[0] if used else [()]
         values = found.values_S.tolist()
-        return TokenBatch(
-            parts=tuple(
-                rollout_rows([(scored[place], values[place]) for place in part], pad_id=self._pad_id) for part in parts
-            )
-        )
+        shares = np.array_split(groups_S[is_used_S].unique().numpy(), self._rollout.minibatches)
+        places = [(is_used_S & torch.isin(groups_S, torch.from_numpy(share))).nonzero()[:, 0] for share in shares]
+        return tuple(self._batch([(scored[at], values[at]) for at in place.tolist()]) for place in places)
+
+    def _batch(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenBatch:
+        """Return a mini-batch with all streams."""
+        costs = {at: [len(each.prompt_ids) + len(each.sample.ids)] for at, (each, _) in enumerate(answers)}
+        parts = divide(costs, num_processes=1, budget=self._microbatch_tokens)[0] if answers else [()]
+        return TokenBatch(parts=tuple(self._part([answers[at] for at in part]) for part in parts))
+
+    def _part(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenRows:
+        rows = rollout_rows(answers, pad_id=self._pad_id)
+        is_label_BT = rows.labels_BT != IGNORE
+        found: dict[str, Tensor] = {}
+        for name, scorer in self._streams.items() if answers else ():
+            read = rollout_rows(answers, pad_id=self._pad_id, prefix_ids=scorer.prefix_ids)
+            scores_N = scorer.score(read)[read.labels_BT != IGNORE]
+            found[name] = torch.zeros(rows.labels_BT.shape).masked_scatter(is_label_BT, scores_N)
+        return replace(rows, streams={**rows.streams, **found})
 
     def _tell(self, scored: Sequence[ScoredSample], found: Advantages, is_used_S: Tensor) -> None:
         """Set the metrics of the batch."""
@@ -77,17 +118,78 @@ class BatchAssembly:
         self.metrics["rollout/trained_answers"] = float(is_used_S.sum())
 
 
-def rollout_rows(answers: Sequence[tuple[ScoredSample, float]], *, pad_id: int) -> TokenRows:
+class OpenBatch:
+    """The optimiser steps that are left of a batch of rollouts; a checkpoint keeps them, streams included.
+
+    Args:
+        epochs: how often each mini-batch is learned; all of them in order, then again.
+
+    Attributes:
+        metrics: of the whole batch.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+        self.metrics: Mapping[str, float] = {}
+        self._batches: tuple[TokenBatch, ...] = ()
+        self._num_taken, self._text = 0, ""
+
+    @property
+    def num_left(self) -> int:
+        """Return the number of steps that are left."""
+        return self._epochs * len(self._batches) - self._num_taken
+
+    def fill(self, batches: tuple[TokenBatch, ...], metrics: Mapping[str, float]) -> None:
+        """Begin with the mini-batches of another batch."""
+        self._batches, self._num_taken, self._text = batches, 0, ""
+        self.metrics = dict(metrics)
+
+    def take(self) -> TokenBatch:
+        """Return the batch of the next step."""
+        self._num_taken += 1
+        return self._batches[(self._num_taken - 1) % len(self._batches)]
+
+    def state_dict(self) -> Mapping[str, int | str]:
+        """Return the steps taken of an unfinished batch and its rows; nothing between two batches."""
+        if not self.num_left or not self._num_taken:
+            return {}
+        if not self._text:
+            data = io.BytesIO()
+            rows = [[_tensors(part) for part in batch.parts] for batch in self._batches]
+            torch.save({"rows": rows, "metrics": self.metrics}, data)
+            self._text = base64.b85encode(zlib.compress(data.getvalue(), 1)).decode()
+        return {"open_batch": self._text, "steps_taken": self._num_taken}
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Restore what `state_dict` returned."""
+        self.fill((), {})
+        if "open_batch" not in state:
+            return
+        stored = torch.load(io.BytesIO(zlib.decompress(base64.b85decode(str(state["open_batch"])))), weights_only=True)
+        batches = (TokenBatch(parts=tuple(TokenRows(**part) for part in parts)) for parts in stored["rows"])
+        self.fill(tuple(batches), stored["metrics"])
+        self._num_taken = int(state["steps_taken"])
+
+
+def _tensors(rows: TokenRows) -> dict[str, object]:
+    found = {each.name: getattr(rows, each.name) for each in fields(rows)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
+
+
+def rollout_rows(
+    answers: Sequence[tuple[ScoredSample, float]], *, pad_id: int, prefix_ids: tuple[int, ...] = ()
+) -> TokenRows:
     """Return a microbatch of answers with their advantages, one per row, padded on the right."""
-    lengths = [len(scored.prompt_ids) + len(scored.sample.ids) for scored, _ in answers]
+    prompts = [(*prefix_ids, *scored.prompt_ids) for scored, _ in answers]
+    lengths = [len(prompt) + len(scored.sample.ids) for prompt, (scored, _) in zip(prompts, answers, strict=True)]
     shape = (max(1, len(answers)), max(lengths, default=2))
     tokens_BT = np.full(shape, pad_id, dtype=np.int64)
     labels_BT = np.full(shape, IGNORE, dtype=np.int64)
     sequences_BT = np.full(shape, -1, dtype=np.int32)
     advantage_BT, behaviour_BT = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
     for row, (scored, advantage) in enumerate(answers):
-        begin, end = len(scored.prompt_ids), lengths[row]
-        tokens_BT[row, :end] = [*scored.prompt_ids, *scored.sample.ids]
+        begin, end = len(prompts[row]), lengths[row]
+        tokens_BT[row, :end] = [*prompts[row], *scored.sample.ids]
         labelled = slice(begin - 1, end - 1)
         labels_BT[row, labelled] = scored.sample.ids
         sequences_BT[row, labelled] = row

@@ -67,3 +67,16 @@ class RolloutConfig:
     drop_constant_groups: Annotated[
         bool, Doc("Do not train on groups whose rewards are all equal; such groups are counted in the metrics.")
     ] = True
+    minibatches: Annotated[
+        int,
+        Range(min=1),
+        Doc("Optimiser steps over a batch: its groups are divided evenly (verl: batch size / ppo_mini_batch_size)."),
+    ] = 1
+    epochs: Annotated[
+        int, Range(min=1), Doc("How often a batch is learned (TRL: num_iterations; verl: ppo_epochs).")
+    ] = 1
+
+    @property
+    def steps_per_batch(self) -> int:
+        """Optimiser steps on a batch."""
+        return self.minibatches * self.epochs

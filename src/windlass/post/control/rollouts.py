@@ -7,12 +7,13 @@ depend on the seed, the position of their prompt and the weights alone, so a res
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
-from windlass.post.control.assembly import BatchAssembly
+from windlass.post.control.assembly import BatchAssembly, OpenBatch
 from windlass.post.control.config import RolloutConfig
-from windlass.post.control.scoring import AnswerScorer
+from windlass.post.control.scoring import AnswerScorer, ScoredSample
 from windlass.post.data.config import MixtureConfig
 from windlass.post.data.position import PreparedPosition
 from windlass.post.data.prepared import PreparedData
@@ -50,7 +51,10 @@ class RolloutLoader(PreparedPosition):
         stop_ids: tuple[int, ...],
         seed: int,
     ) -> None:
-        super().__init__(data, config, seed=seed, fingerprint={"rollout.group_size": str(rollout.group_size)})
+        settings = ("group_size", "minibatches", "epochs")
+        fingerprint = {f"rollout.{name}": str(getattr(rollout, name)) for name in settings}
+        super().__init__(data, config, seed=seed, fingerprint=fingerprint)
+        self._open = OpenBatch(rollout.epochs)
         self._rollout, self._engine, self._weights = rollout, engine, weights
         self._scorer, self._assembly = scorer, assembly
         self._sampling = Sampling(
@@ -63,22 +67,53 @@ class RolloutLoader(PreparedPosition):
         self._truths = data.ground_truths()
 
     def __iter__(self) -> Iterator[TokenBatch]:
-        """Yield a batch of answers by the current weights, endlessly; blocks while they are generated and scored."""
+        """Yield the batch of each optimiser step, endlessly; blocks while answers are generated and scored."""
         while True:
-            first, count = self.position, self._config.batch_rows
-            self._engine.load(self._weights(), version=first // count)
-            rows = dict(enumerate(self.rows_at(first), start=first))
-            samples = self._generated(rows)
-            prompts = [self._prompt(rows[sample.id.group]) for sample in samples]
-            truths = [self._truths[rows[sample.id.group]] if self._truths else None for sample in samples]
-            scored = self._scorer.score(samples, prompts, truths)
-            self.position = first + count
-            yield self._assembly.batch(scored)
+            if not self._open.num_left:
+                self._open.fill(self._assembly.batches(self._answers()), self._assembly.metrics)
+            yield self._open.take()
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Optimiser steps of a pass over the prompts."""
+        return super().batches_per_epoch * self._rollout.steps_per_batch
+
+    @property
+    def batches_per_pass(self) -> float:
+        """Optimiser steps of a pass, including the fraction of a batch at its end."""
+        return super().batches_per_pass * self._rollout.steps_per_batch
+
+    def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
+        """Return the optimiser steps from a position until `epochs` passes are complete."""
+        steps = self._rollout.steps_per_batch
+        left = steps - int(state.get("steps_taken", steps))
+        return super().batches_until(epochs, state) * steps + left
+
+    def state_dict(self) -> Mapping[str, int | str]:
+        """Return the next batch's position, and the steps that are left of the current one."""
+        return {**super().state_dict(), "sampling_seed": self._sampling.seed, **self._open.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Restore a position; answers are sampled with the seed of the run that it is of."""
+        super().load_state_dict(state)
+        self._sampling = replace(self._sampling, seed=int(state["sampling_seed"]))
+        self._open.load_state_dict(state)
+
+    def _answers(self) -> list[ScoredSample]:
+        """Return the answers to the next prompts by the current weights, scored; moves the position behind them."""
+        first, count = self.position, self._config.batch_rows
+        self._engine.load(self._weights(), version=first // count * self._rollout.steps_per_batch)
+        rows = dict(enumerate(self.rows_at(first), start=first))
+        samples = self._generated(rows)
+        prompts = [self._prompt(rows[sample.id.group]) for sample in samples]
+        truths = [self._truths[rows[sample.id.group]] if self._truths else None for sample in samples]
+        self.position = first + count
+        return self._scorer.score(samples, prompts, truths)
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """Return the means over the last batch."""
-        return self._assembly.metrics
+        return self._open.metrics
 
     def close(self) -> None:
         """End the processes of verifiers; idempotent. The next batch starts them again."""
