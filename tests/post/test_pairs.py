@@ -77,6 +77,7 @@ def trainer_of(resolved: ResolvedRecipe) -> Trainer[TokenBatch]:
 def metric(trainer: Trainer[TokenBatch], name: str) -> float:
     """A metric of one more batch, without training on it."""
     batch = next(iter(trainer.loader))
+    assert isinstance(batch, TokenBatch)
     module = trainer.module
     assert isinstance(module, ObjectiveModule)
     with torch.no_grad():
@@ -131,7 +132,9 @@ def test_transformers_computes_the_same_rewards(tmp_path: Path, base: Path) -> N
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
         "LlamaForSequenceClassification"
     ]
-    rows = next(iter(trainer.loader)).parts[0]
+    batch = next(iter(trainer.loader))
+    assert isinstance(batch, TokenBatch)
+    rows = batch.parts[0]
     trainer.module.model.eval()
     with torch.no_grad():
         ours_BT = trainer.module.model(rows.tokens_BT)
@@ -177,6 +180,8 @@ def test_the_reference_is_computed_once_and_found_after_folders_moved(
     second = trainer_of(pairs("dpo", elsewhere, elsewhere / "model", f"checkpoint.folder={elsewhere / 'run'}"))
     assert len(calls) == 1
     for one, other in zip(islice(first.loader, 2), islice(second.loader, 2), strict=True):
+        assert isinstance(one, TokenBatch)
+        assert isinstance(other, TokenBatch)
         for mine, theirs in zip(one.parts, other.parts, strict=True):
             assert torch.equal(mine.streams["reference"], theirs.streams["reference"])
     changed = ("data.max_length=31", "data.template=tulu", "parallel.precision=bfloat16")

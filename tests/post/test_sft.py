@@ -61,6 +61,7 @@ def test_sums_are_learned_and_answered(tmp_path: Path) -> None:
 def test_only_answers_count(tmp_path: Path) -> None:
     trainer = trainer_of(sft(tmp_path))
     batch = next(iter(trainer.loader))
+    assert isinstance(batch, TokenBatch)
     answers = sum(len(str(number * 7 % 10 + number * 3 % 10)) + 1 for number in range(10))
     assert isinstance(trainer.module, ObjectiveModule)
     assert trainer.module.weigh(batch)[0] == pytest.approx(answers, abs=10)
