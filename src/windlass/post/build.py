@@ -27,8 +27,17 @@ from windlass.post.objectives.module import ObjectiveModule
 from windlass.post.objectives.policy import PolicyObjective
 from windlass.post.objectives.preference import PreferenceObjective
 from windlass.post.objectives.reward import RewardObjective
-from windlass.post.objectives.supervised import SupervisedObjective
-from windlass.post.recipe import PolicyRecipe, PostRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
+from windlass.post.objectives.supervised import DistillationObjective, SupervisedObjective
+from windlass.post.recipe import (
+    DistillationRecipe,
+    PolicyRecipe,
+    PostRecipe,
+    PreferenceRecipe,
+    RewardRecipe,
+    RolloutRecipe,
+    SftRecipe,
+    StartingModel,
+)
 from windlass.post.reference import RowScorer, reference_column
 from windlass.post.rewards.pool import PoolConfig, RewardPool
 from windlass.post.rewards.registry import find_verifier
@@ -72,7 +81,7 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     data, encoder = prepared_data(own, recipe.model.vocab_size)
     module, store = _module(own, recipe, world)
     loader: Loader[TokenBatch]
-    if isinstance(own, PolicyRecipe):
+    if isinstance(own, RolloutRecipe):
         loader = _rollouts(own, recipe, module, data, encoder, world)
     else:
         loader = RowLoader(
@@ -124,7 +133,7 @@ def _module(own: PostRecipe, recipe: Recipe, world: World) -> tuple[ObjectiveMod
         language_loss=recipe.loss if _is_plain(own) else None,
         max_grad_norm=recipe.optim.max_grad_norm,
         skip=recipe.optim.skip,
-        temperature=own.rollout.temperature if isinstance(own, PolicyRecipe) else 1.0,
+        temperature=own.rollout.temperature if isinstance(own, RolloutRecipe) else 1.0,
         world=world,
         seed=recipe.seed,
     )
@@ -158,11 +167,11 @@ def _reward_pool(config: RewardsConfig) -> RewardPool:
 
 
 def _rollouts(
-    own: PolicyRecipe, recipe: Recipe, module: ObjectiveModule, data: PreparedData, encoder: ChatEncoder, world: World
+    own: RolloutRecipe, recipe: Recipe, module: ObjectiveModule, data: PreparedData, encoder: ChatEncoder, world: World
 ) -> RolloutLoader:
     assert isinstance(recipe.model, ModelConfig)
     if world.size > 1:
-        message = f"reinforcement learning runs in one process; this job has {world.size}"
+        message = f"a run that generates answers has one process; this job has {world.size}"
         raise SpecError([Problem(message, "unsupported-setting", hint="start it without torchrun")])
     longest = own.data.max_length + own.rollout.max_new_tokens
     if longest > recipe.model.max_length:
@@ -170,15 +179,7 @@ def _rollouts(
         hint = "lower `data.max_length` or `rollout.max_new_tokens`"
         raise SpecError([Problem(message, "shape-conflict", hint=hint)])
     tokenizer = encoder.tokenizer
-    temperature = own.rollout.temperature
-    streams: dict[str, StreamScorer] = {}
-    if "reference" in module.objective.needs:
-        start = own.reference or own.model
-        assert isinstance(start, StartingModel)
-        model = _frozen(start.path, recipe, encoder, longest, world)
-        streams["reference"] = StreamScorer(score=RowScorer(model, world.device, temperature=temperature))
-    if own.rollout.steps_per_batch > 1:
-        streams["proximal"] = StreamScorer(score=RowScorer(module.model, world.device, temperature=temperature))
+    rewards = own.reward if isinstance(own, PolicyRecipe) else None
     return RolloutLoader(
         data,
         own.data,
@@ -193,18 +194,49 @@ def _rollouts(
         ),
         weights=lambda: module.state_dict()["model"],
         scorer=AnswerScorer(
-            _reward_pool(own.reward), {each.name: each.weight for each in own.reward.verifiers}, tokenizer.decode
+            _reward_pool(rewards) if rewards is not None else RewardPool([]),
+            {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {},
+            tokenizer.decode,
         ),
         assembly=BatchAssembly(
             own.rollout,
-            own.advantage,
+            own.advantage if isinstance(own, PolicyRecipe) else None,
+            weight=module.objective.components[0],
             microbatch_tokens=own.data.microbatch_tokens,
             pad_id=tokenizer.ids.pad_id,
-            streams=streams,
+            streams=_streams(own, recipe, module, encoder, longest, world),
         ),
         stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
         seed=recipe.seed,
     )
+
+
+def _streams(
+    own: RolloutRecipe, recipe: Recipe, module: ObjectiveModule, encoder: ChatEncoder, max_length: int, world: World
+) -> dict[str, StreamScorer]:
+    """Return what scores the answers of a batch besides the engine, each at the temperature of sampling."""
+    found: dict[str, StreamScorer] = {}
+
+    def scorer(model: nn.Module) -> RowScorer:
+        return RowScorer(model, world.device, temperature=own.rollout.temperature)
+
+    if isinstance(own, PolicyRecipe) and "reference" in module.objective.needs:
+        start = own.reference or own.model
+        assert isinstance(start, StartingModel)
+        found["reference"] = StreamScorer(score=scorer(_frozen(start.path, recipe, encoder, max_length, world)))
+    if own.rollout.steps_per_batch > 1:
+        found["proximal"] = StreamScorer(score=scorer(module.model))
+    if isinstance(own, DistillationRecipe):
+        start = own.teacher or own.model
+        assert isinstance(start, StartingModel)
+        prefix, begin = tuple(encoder.tokenizer.encode(own.teacher_prefix)), encoder.tokenizer.ids.bos_id
+
+        def prompt(ids: tuple[int, ...]) -> tuple[int, ...]:
+            return (ids[0], *prefix, *ids[1:]) if ids[0] == begin else (*prefix, *ids)
+
+        model = _frozen(start.path, recipe, encoder, max_length + len(prefix), world)
+        found["teacher"] = StreamScorer(score=scorer(model), prompt=prompt if prefix else None)
+    return found
 
 
 def _frozen(path: str, recipe: Recipe, encoder: ChatEncoder, max_length: int, world: World) -> nn.Module:
@@ -241,6 +273,8 @@ def _objective(recipe: PostRecipe) -> Objective:
         return RewardObjective(config=recipe.objective)
     if isinstance(recipe, PolicyRecipe):
         return PolicyObjective(config=recipe.objective)
+    if isinstance(recipe, DistillationRecipe):
+        return DistillationObjective(config=recipe.objective)
     assert isinstance(recipe, PreferenceRecipe)
     return PreferenceObjective(config=recipe.objective)
 

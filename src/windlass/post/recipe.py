@@ -12,6 +12,7 @@ from windlass.post.control.config import RewardsConfig, RolloutConfig
 from windlass.post.data.config import MixtureConfig, RowKind
 from windlass.post.objectives.config import (
     AdvantageConfig,
+    DistillationConfig,
     PolicyConfig,
     PreferenceConfig,
     RewardConfig,
@@ -20,7 +21,16 @@ from windlass.post.objectives.config import (
 from windlass.train.model.config import ModelConfig
 from windlass.train.recipe import Recipe
 
-__all__ = ["PolicyRecipe", "PostRecipe", "PreferenceRecipe", "RewardRecipe", "SftRecipe", "StartingModel"]
+__all__ = [
+    "DistillationRecipe",
+    "PolicyRecipe",
+    "PostRecipe",
+    "PreferenceRecipe",
+    "RewardRecipe",
+    "RolloutRecipe",
+    "SftRecipe",
+    "StartingModel",
+]
 
 _OF_EQUAL_ROWS = ("batch-size", "sequence-length", "lm-eval", "downstream")
 
@@ -125,13 +135,27 @@ class PreferenceRecipe(PostRecipe):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRecipe(PostRecipe):
-    """Reinforcement learning: answers to prompts are generated, scored and learned by their advantage in the group."""
+class RolloutRecipe(PostRecipe):
+    """A run on answers that the model generates while it learns."""
 
     ROWS: ClassVar[RowKind] = "prompt"
 
-    reward: Annotated[RewardsConfig, Doc("How answers are scored.")]
     rollout: Annotated[RolloutConfig, Doc("How answers are generated.")] = RolloutConfig()
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several parts."""
+        yield from super(RolloutRecipe, self).check()
+        longest = self.data.max_length + self.rollout.max_new_tokens
+        if longest > self.data.microbatch_tokens:
+            message = f"a prompt and its answer may have {longest} tokens, more than a microbatch"
+            yield "data.microbatch_tokens", message, "shape-conflict", f"write at least {longest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecipe(RolloutRecipe):
+    """Reinforcement learning: answers to prompts are generated, scored and learned by their advantage in the group."""
+
+    reward: Annotated[RewardsConfig, Doc("How answers are scored.")]
     advantage: Annotated[AdvantageConfig, Doc("Advantages from rewards.")] = AdvantageConfig()
     objective: Annotated[PolicyConfig, Doc("The loss.")] = PolicyConfig()
     reference: Annotated[
@@ -142,10 +166,6 @@ class PolicyRecipe(PostRecipe):
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
         yield from super(PolicyRecipe, self).check()
-        longest = self.data.max_length + self.rollout.max_new_tokens
-        if longest > self.data.microbatch_tokens:
-            message = f"a prompt and its answer may have {longest} tokens, more than a microbatch"
-            yield "data.microbatch_tokens", message, "shape-conflict", f"write at least {longest}"
         is_needed = self.objective.kl.coefficient > 0
         if is_needed and self.reference is None and not isinstance(self.model, StartingModel):
             message = "a KL penalty needs a reference model, and this run starts from none"
@@ -153,3 +173,30 @@ class PolicyRecipe(PostRecipe):
         if self.reference is not None and not is_needed:
             message = "`reference` has no effect without a KL penalty"
             yield "reference", message, "setting-unused", "set `objective.kl.coefficient`, or remove `reference`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillationRecipe(RolloutRecipe):
+    """On-policy distillation: the model answers prompts, and a teacher scores each token of the answers."""
+
+    objective: Annotated[DistillationConfig, Doc("The loss.")] = DistillationConfig()
+    teacher: Annotated[
+        StartingModel | None,
+        Doc("Model that scores the answers, with the same tokenizer; null: the starting model, which needs a prefix."),
+    ] = None
+    teacher_prefix: Annotated[
+        str, Doc("Text in front of the teacher's prompt, after the begin token, such as a rendered system message.")
+    ] = ""
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several parts."""
+        yield from super(DistillationRecipe, self).check()
+        if self.teacher is None and not isinstance(self.model, StartingModel):
+            yield "teacher", "no teacher, and this run starts from no model", "missing-key", "set `teacher.from`"
+        elif self.teacher is None and not self.teacher_prefix:
+            message = "the teacher is the starting model and reads the same prompt: there is nothing to learn"
+            yield "teacher", message, "missing-key", "set `teacher.from` or `teacher_prefix`"
+        unused = {"drop_constant_groups": not self.rollout.drop_constant_groups}
+        unused |= {name: getattr(self.rollout, name) > 1 for name in ("minibatches", "epochs")}
+        for name in (name for name, is_set in unused.items() if is_set):
+            yield f"rollout.{name}", f"`rollout.{name}` is not supported in distillation", "setting-unused", "remove it"

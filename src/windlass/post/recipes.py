@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from windlass.post.control.config import RewardsConfig, VerifierConfig
+from windlass.post.control.config import RewardsConfig, RolloutConfig, VerifierConfig
 from windlass.post.data.config import MixSource, MixtureConfig
 from windlass.post.objectives.config import PreferenceConfig, PreferenceLoss
 from windlass.post.objectives.presets import preset
-from windlass.post.recipe import PolicyRecipe, PreferenceRecipe, RewardRecipe, SftRecipe, StartingModel
+from windlass.post.recipe import (
+    DistillationRecipe,
+    PolicyRecipe,
+    PreferenceRecipe,
+    RewardRecipe,
+    SftRecipe,
+    StartingModel,
+)
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.duration import Duration
 from windlass.train.optim.config import AdamWConfig
 from windlass.train.optim.schedule_config import LinearConfig
 
-__all__ = ["dpo", "grpo", "reward", "sft"]
+__all__ = ["distill", "dpo", "grpo", "reward", "sft"]
 
 
 def sft() -> SftRecipe:
@@ -84,6 +91,27 @@ def grpo() -> PolicyRecipe:
         reward=RewardsConfig(verifiers=(VerifierConfig(name="gsm8k"),)),
         advantage=preset("dapo").advantage,
         objective=preset("dapo").policy,
+        duration=Duration.steps(200),
+        optim=AdamWConfig(lr=1e-6, betas=(0.9, 0.95), weight_decay=0.0),
+        schedule=LinearConfig(final=0.0),
+        checkpoint=CheckpointerConfig(every=Duration.steps(50)),
+    )
+
+
+def distill() -> DistillationRecipe:
+    """Return on-policy distillation of `teacher.from=PATH` into `model.from=PATH`, on prompts.
+
+    Each step samples an answer to each of 128 prompts; the gradient is that of the reverse KL to the teacher at each of
+    their tokens. Source: Agarwal et al. 2024, "On-policy distillation of language models", section 3; the sizes are ours.
+    """
+    return DistillationRecipe(
+        name="distill",
+        model=StartingModel(path="checkpoints/base"),
+        teacher=StartingModel(path="checkpoints/teacher"),
+        data=MixtureConfig(
+            mix=(MixSource(source="prompts.jsonl"),), batch_rows=128, max_length=1024, microbatch_tokens=16384
+        ),
+        rollout=RolloutConfig(group_size=1),
         duration=Duration.steps(200),
         optim=AdamWConfig(lr=1e-6, betas=(0.9, 0.95), weight_decay=0.0),
         schedule=LinearConfig(final=0.0),

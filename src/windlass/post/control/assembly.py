@@ -34,17 +34,19 @@ class StreamScorer:
 
     Attributes:
         score: returns the log-probability of each label of rows, (B, T) on the host.
-        prefix_ids: tokens in front of each prompt that this model reads and the policy does not.
+        prompt: returns what this model reads instead of a prompt of the policy; None: the same.
     """
 
     score: Callable[[TokenRows], Tensor]
-    prefix_ids: tuple[int, ...] = ()
+    prompt: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
 
 
 class BatchAssembly:
     """Makes mini-batches of whole groups.
 
     Args:
+        advantage: None: answers have no rewards, and all of them are used.
+        weight: name of the weights that mark the answers' tokens.
         microbatch_tokens: most tokens of a microbatch, padding included.
         pad_id: id of padding.
         streams: what scores each further stream, such as `reference`, once per batch.
@@ -56,13 +58,14 @@ class BatchAssembly:
     def __init__(
         self,
         rollout: RolloutConfig,
-        advantage: AdvantageConfig,
+        advantage: AdvantageConfig | None,
         *,
+        weight: str,
         microbatch_tokens: int,
         pad_id: int,
         streams: Mapping[str, StreamScorer] | None = None,
     ) -> None:
-        self._rollout, self._advantage = rollout, advantage
+        self._rollout, self._advantage, self._weight = rollout, advantage, weight
         self._microbatch_tokens, self._pad_id = microbatch_tokens, pad_id
         self._streams = dict(streams or {})
         self.metrics: dict[str, float] = {}
@@ -76,9 +79,9 @@ class BatchAssembly:
         _, groups_S = torch.unique(torch.tensor([each.sample.id.group for each in scored]), return_inverse=True)
         is_whole_S = torch.tensor([each.sample.finish == "stop" for each in scored])
         is_kept_S = is_whole_S if self._rollout.mask_truncated else torch.ones_like(is_whole_S)
-        found = advantages_of(rewards_S, groups_S, self._advantage, is_kept_S=is_kept_S)
+        found = advantages_of(rewards_S, groups_S, self._advantage or AdvantageConfig(), is_kept_S=is_kept_S)
         is_used_S = found.is_trained_S
-        if self._rollout.drop_constant_groups:
+        if self._advantage is not None and self._rollout.drop_constant_groups:
             is_used_S = is_used_S & found.has_variance_G[groups_S]
         self._tell(scored, found, is_used_S)
         values = found.values_S.tolist()
@@ -93,11 +96,13 @@ class BatchAssembly:
         return TokenBatch(parts=tuple(self._part([answers[at] for at in part]) for part in parts))
 
     def _part(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenRows:
-        rows = rollout_rows(answers, pad_id=self._pad_id)
+        rows = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight)
         is_label_BT = rows.labels_BT != IGNORE
         found: dict[str, Tensor] = {}
         for name, scorer in self._streams.items() if answers else ():
-            read = rollout_rows(answers, pad_id=self._pad_id, prefix_ids=scorer.prefix_ids)
+            read = rows
+            if scorer.prompt is not None:
+                read = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight, prompt=scorer.prompt)
             scores_N = scorer.score(read)[read.labels_BT != IGNORE]
             found[name] = torch.zeros(rows.labels_BT.shape).masked_scatter(is_label_BT, scores_N)
         return replace(rows, streams={**rows.streams, **found})
@@ -107,14 +112,15 @@ class BatchAssembly:
         rewards = [each.reward for each in scored if each.reward == each.reward]
         lengths = [len(each.sample.ids) for each in scored]
         self.metrics = {}
-        self.metrics["rollout/reward"] = float(np.mean(rewards)) if rewards else float("nan")
+        if self._advantage is not None:
+            self.metrics["rollout/reward"] = float(np.mean(rewards)) if rewards else float("nan")
+            self.metrics["rollout/unscored"] = float(len(scored) - len(rewards))
+            self.metrics["rollout/constant_groups"] = float(found.num_constant_groups)
         for name in scored[0].rewards:
             values = [value for each in scored if (value := each.rewards[name]) is not None]
             self.metrics[f"rollout/reward_{name}"] = float(np.mean(values)) if values else float("nan")
-        self.metrics["rollout/unscored"] = float(len(scored) - len(rewards))
         self.metrics["rollout/answer_tokens"] = float(np.mean(lengths))
         self.metrics["rollout/truncated"] = float(np.mean([each.sample.finish == "length" for each in scored]))
-        self.metrics["rollout/constant_groups"] = float(found.num_constant_groups)
         self.metrics["rollout/trained_answers"] = float(is_used_S.sum())
 
 
@@ -177,10 +183,14 @@ def _tensors(rows: TokenRows) -> dict[str, object]:
 
 
 def rollout_rows(
-    answers: Sequence[tuple[ScoredSample, float]], *, pad_id: int, prefix_ids: tuple[int, ...] = ()
+    answers: Sequence[tuple[ScoredSample, float]],
+    *,
+    pad_id: int,
+    weight: str = "policy",
+    prompt: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple,
 ) -> TokenRows:
     """Return a microbatch of answers with their advantages, one per row, padded on the right."""
-    prompts = [(*prefix_ids, *scored.prompt_ids) for scored, _ in answers]
+    prompts = [prompt(scored.prompt_ids) for scored, _ in answers]
     lengths = [len(prompt) + len(scored.sample.ids) for prompt, (scored, _) in zip(prompts, answers, strict=True)]
     shape = (max(1, len(answers)), max(lengths, default=2))
     tokens_BT = np.full(shape, pad_id, dtype=np.int64)
@@ -200,6 +210,6 @@ def rollout_rows(
         labels_BT=torch.from_numpy(labels_BT),
         sequences_BT=torch.from_numpy(sequences_BT),
         num_sequences=len(answers),
-        weights={"policy": torch.from_numpy((labels_BT != IGNORE).astype(np.float32))},
+        weights={weight: torch.from_numpy((labels_BT != IGNORE).astype(np.float32))},
         streams={"advantage": torch.from_numpy(advantage_BT), "behaviour": torch.from_numpy(behaviour_BT)},
     )

@@ -79,6 +79,7 @@ SHIPPED: dict[str, Shipped] = {
     "sft": Shipped(module="windlass.post.recipes", function="sft", summary="Supervised fine-tuning on chats."),
     "reward": Shipped(module="windlass.post.recipes", function="reward", summary="A reward model from preferences."),
     "dpo": Shipped(module="windlass.post.recipes", function="dpo", summary="Direct preference optimisation."),
+    "distill": Shipped(module="windlass.post.recipes", function="distill", summary="On-policy distillation."),
     "grpo": Shipped(module="windlass.post.recipes", function="grpo", summary="Reinforcement learning with verifiers."),
 }
 """Recipes by command-line name; listing them imports nothing."""
