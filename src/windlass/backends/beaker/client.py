@@ -42,7 +42,6 @@ PATIENCE_S = 6.0
 """Longest wait for a server that was reached and then stopped responding."""
 
 _SECOND_TRY_S = 1.0
-_RECONNECT_MS = 1_000  # gRPC otherwise waits up to 120 s before it tries a server again that is back
 _ROOTS = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _TOO_MANY = 429
 
@@ -144,7 +143,6 @@ class BeakerClient(Beaker):
                     options=[
                         ("grpc.max_send_message_length", self.RPC_MAX_SEND_MESSAGE_LENGTH),
                         ("grpc.max_receive_message_length", self.RPC_MAX_RECEIVE_MESSAGE_LENGTH),
-                        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
                     ],
                 )
                 stub = beaker_pb2_grpc.BeakerStub(self._channel)  # type: ignore[no-untyped-call]
