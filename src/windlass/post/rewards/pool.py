@@ -9,15 +9,8 @@ more, or scored 0 if the settings say so.
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import selectors
-import signal
-import socket
 import struct
-import subprocess
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -27,7 +20,7 @@ from typing import Literal, Self
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.json_text import decode_json, decode_object
-from windlass.post.rewards.channel import FrameStream
+from windlass.post.channel import ChildProcess
 from windlass.post.rewards.pool_server import WorkerLimits, main
 from windlass.post.rewards.protocol import Answer, Score
 from windlass.post.rewards.registry import FunctionVerifier
@@ -38,7 +31,6 @@ OnError = Literal["exclude", "retry", "zero"]
 
 _REQUEST = struct.Struct("!QI")
 _START_S = 120.0  # a verifier of the user's may import large packages
-_CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +195,7 @@ class RewardPool:
     def _listen(self, timeout_s: float) -> bool:
         """Take replies of the server; return whether there were any. If it ended, what it held counts as an error."""
         assert self._server is not None
-        frames = self._server.receive(timeout_s)
+        frames = self._server.channel.wait(timeout_s)
         for frame in frames:
             number, value, error, kind, seconds, num_repeats = decode_json(frame)
             self._num_retries += num_repeats
@@ -227,35 +219,19 @@ class RewardPool:
 
 
 class _ServerProcess:
-    """A running server, and the socket to it."""
+    """A running server, and the stream to it."""
 
     def __init__(self, verifiers: Sequence[FunctionVerifier], limits: WorkerLimits) -> None:
-        ours, theirs = socket.socketpair()
-        command = [
-            sys.executable,
-            "-c",
-            f"from {main.__module__} import main; raise SystemExit(main({theirs.fileno()}))",
-        ]
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt from the keyboard is for the pool, which closes it
-            )
-        self.channel = FrameStream(ours)
         settings = {"verifiers": [(each.name, each.settings) for each in verifiers], "limits": asdict(limits)}
-        ours.setblocking(True)
-        ours.sendall(json.dumps(settings).encode() + b"\n")
-        ours.setblocking(False)
+        self._process = ChildProcess(main.__module__, settings)
+        self.channel, self.close = self._process.channel, self._process.close
         self.facts: Mapping[str, bool] = self._check_start()
 
     def _check_start(self) -> dict[str, bool]:
         end_s = time.monotonic() + _START_S
         frames: list[bytes] = []
         while not frames and not self.channel.is_closed and time.monotonic() < end_s:
-            frames = self.receive(end_s - time.monotonic())
+            frames = self.channel.wait(end_s - time.monotonic())
         reply = decode_object(frames[0]) if frames else {}
         if "pid_namespaces" in reply:
             return dict(reply)
@@ -266,26 +242,3 @@ class _ServerProcess:
             hint=reply.get("hint", "verifiers are imported by name in a process of their own"),
             code=reply.get("code", "user-code-failed"),
         )
-
-    def receive(self, timeout_s: float) -> list[bytes]:
-        """Return the frames that arrive within a time, and send what is queued meanwhile."""
-        end_s = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            while True:
-                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.channel.has_unsent else 0)
-                selector.register(self.channel, events)
-                ready = selector.select(max(0.0, end_s - time.monotonic()))
-                selector.unregister(self.channel)
-                self.channel.flush()
-                if not ready or any(mask & selectors.EVENT_READ for _, mask in ready):
-                    return self.channel.receive()
-
-    def close(self) -> str:
-        """End the server and its workers; return how it ended."""
-        self.channel.connection.close()
-        try:
-            code = self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            code = self._process.wait()
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

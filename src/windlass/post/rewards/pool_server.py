@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
 from windlass.core.process import descendants, send_signal
+from windlass.post.channel import FrameStream, read_settings
 from windlass.post.rewards.cgroup import ControlGroup
-from windlass.post.rewards.channel import FrameStream
 from windlass.post.rewards.protocol import Score, Verifier
 from windlass.post.rewards.registry import find_verifier
 from windlass.supervise.linux import become_subreaper, die_with_parent
@@ -354,8 +354,7 @@ def _work(verifier: Verifier, content: bytes, writer: int) -> None:
 def main(descriptor: int) -> int:
     """Serve the pool on a socket until the pool closes it; return the exit code of the process."""
     connection = socket.socket(fileno=descriptor)
-    with connection.makefile("rb") as file:
-        settings = decode_object(file.readline())
+    settings = read_settings(connection)
     channel = FrameStream(connection)
     try:
         verifiers = [find_verifier(name, values) for name, values in settings["verifiers"]]

@@ -10,7 +10,7 @@ Legend: B slots, N samples that join, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,7 +41,7 @@ class EmbeddedEngine:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor] | None,
         *,
         version: int = 0,
         num_slots: int = 64,
@@ -56,6 +56,7 @@ class EmbeddedEngine:
         """Allocate slots and load weights.
 
         Args:
+            weights: parameters by name; None: random ones, to be replaced by `load` or `refill`.
             num_slots: samples that are generated at the same time; at least 2, because a product with a single row is
                 summed in another order.
             max_length: tokens of a prompt and its continuation; None: the model's maximum.
@@ -81,13 +82,15 @@ class EmbeddedEngine:
             name="embedded",
             num_slots=num_slots,
             max_length=max_length,
+            max_open=max_open or 4 * num_slots,
+            vocab_size=config.vocab_size,
+            has_stop_texts=decode is not None,
             has_raw_logp=True,
             # elsewhere kernels choose the order of sums by load, several threads divide rows between them, and experts
             # compute as many rows as are routed to them
             is_deterministic=self._device.type == "cpu" and torch.get_num_threads() == 1 and config.moe is None,
             has_in_flight_update=True,
         )
-        self._vocab_size, self._max_open = config.vocab_size, max_open or 4 * num_slots
         self._pieces = TextPieces(decode) if decode is not None else None
         self._prefill = Prefill(self._model, num_tokens=prefill_tokens)
         longest = -(-max_length // KEY_BLOCK) * KEY_BLOCK
@@ -99,7 +102,8 @@ class EmbeddedEngine:
         self._done: list[Sample] = []
         self._version = version
         self._set_rows()
-        self.load(weights, version)
+        if weights is not None:
+            self.load(weights, version)
 
     @property
     def facts(self) -> EngineFacts:
@@ -113,10 +117,10 @@ class EmbeddedEngine:
     def submit(self, work: Sequence[SampleRequest]) -> int:
         """Take work from the front of the list and return how many; see `RolloutEngine.submit`."""
         open_rows = {row.work.id: row for row in self._rows if row is not None}
-        taken = work[: max(0, self._max_open - len(open_rows) - len(self._waiting))]
+        taken = work[: max(0, self._facts.max_open - len(open_rows) - len(self._waiting))]
         check_work(
             work,
-            vocab_size=self._vocab_size,
+            vocab_size=self._facts.vocab_size,
             max_length=self._facts.max_length,
             open_ids={*open_rows, *(item.id for item in work if item.id in self._waiting)},
             can_decode=self._pieces is not None,
@@ -149,17 +153,26 @@ class EmbeddedEngine:
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[tuple[float, ...]]:
         """Return the log-probabilities of given tokens under the model's own distribution."""
         for request in requests:
-            check_request(request, vocab_size=self._vocab_size, max_length=self._facts.max_length)
+            check_request(request, vocab_size=self._facts.vocab_size, max_length=self._facts.max_length)
         with torch.inference_mode():
             return self._prefill.score(requests)
 
     def load(self, weights: Mapping[str, Tensor], version: int, *, open_work: OpenWork = "recompute") -> None:
         """Copy weights, all or none, and give them a version; see `RolloutEngine.load`."""
-        parameters = dict(self._model.named_parameters())
-        _check_weights(parameters, weights)
-        with torch.no_grad():
-            for name, parameter in parameters.items():
+        _check_weights(dict(self._model.named_parameters()), weights)
+
+        def copy(own: Mapping[str, Tensor]) -> None:
+            for name, parameter in own.items():
                 parameter.copy_(weights[name])
+
+        self.refill(copy, version, open_work=open_work)
+
+    def refill(
+        self, fill: Callable[[Mapping[str, Tensor]], None], version: int, *, open_work: OpenWork = "recompute"
+    ) -> None:
+        """Let `fill` overwrite the weights, and give them a version; see `RefillableEngine.refill`."""
+        with torch.no_grad():
+            fill(dict(self._model.named_parameters()))
         self._version = version
         self._prompts.clear()
         for row in self._rows:
@@ -203,7 +216,7 @@ class EmbeddedEngine:
             logits_NV = self._fork(joined)
             rows = [(slot, self._open(slot, work)) for slot, work in joined]
             num_joined += len(rows)
-            settings = SamplingRows.of([work.sampling for work in works], self._vocab_size, self._device)
+            settings = SamplingRows.of([work.sampling for work in works], self._facts.vocab_size, self._device)
             keys_N = torch.tensor([row.key for _, row in rows], device=self._device)
             self._last_B[[slot for slot, _ in rows]] = self._chosen(rows, logits_NV, settings, keys_N)
             self._forget_prompts()
@@ -247,7 +260,7 @@ class EmbeddedEngine:
     def _set_rows(self) -> None:
         """Set the settings and keys of sampling; those of rows that leave stay and are not read."""
         settings = [None if row is None else row.work.sampling for row in self._rows]
-        self._settings = SamplingRows.of(settings, self._vocab_size, self._device)
+        self._settings = SamplingRows.of(settings, self._facts.vocab_size, self._device)
         self._keys_B = torch.tensor([0 if row is None else row.key for row in self._rows], device=self._device)
 
     # ------------------------------------------------------------------------------------------------------- prompts

@@ -5,7 +5,7 @@ An engine is driven by one thread. It copies the weights that it loads and share
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest
 
-__all__ = ["EngineError", "EngineFacts", "OpenWork", "RolloutEngine"]
+__all__ = ["EngineError", "EngineFacts", "OpenWork", "RefillableEngine", "RolloutEngine"]
 
 OpenWork: TypeAlias = Literal["recompute", "keep"]
 """Treatment of samples in progress by a load: compute their cache again with the new weights, or keep it."""
@@ -35,6 +35,9 @@ class EngineFacts:
     Attributes:
         num_slots: samples that are generated at the same time.
         max_length: maximum number of tokens of a prompt and its continuation.
+        max_open: samples taken at the same time, waiting ones included.
+        vocab_size: number of token ids.
+        has_stop_texts: stop texts are possible, because the engine knows the text of tokens.
         has_raw_logp: samples carry log-probabilities under the model's own distribution.
         is_deterministic: a sample depends on its work and the weights alone, to the last bit; not on other samples,
             the order of submission, or cancellations.
@@ -44,6 +47,9 @@ class EngineFacts:
     name: str
     num_slots: int
     max_length: int
+    max_open: int
+    vocab_size: int
+    has_stop_texts: bool
     has_raw_logp: bool
     is_deterministic: bool
     has_in_flight_update: bool
@@ -98,3 +104,16 @@ class RolloutEngine(Protocol):
 
     def close(self) -> None:
         """Free the engine's memory and drop open work; idempotent."""
+
+
+class RefillableEngine(RolloutEngine, Protocol):
+    """Engine whose weights can be overwritten where they are, without a second copy."""
+
+    def refill(
+        self, fill: Callable[[Mapping[str, Tensor]], None], version: int, *, open_work: OpenWork = "recompute"
+    ) -> None:
+        """Let `fill` overwrite the engine's own weights, and give them a version. Blocks.
+
+        Raises:
+            Exception: what `fill` raised; the engine is unusable then, because its weights may be of two versions.
+        """

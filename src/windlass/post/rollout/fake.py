@@ -1,4 +1,4 @@
-"""Engine without a model, on a clock that the caller advances: scripted lengths, delays and deaths.
+"""Engine without a model, at the times of a clock that may be a fake one: scripted lengths, delays and deaths.
 
 Every token is equally likely. A sample's tokens depend on its seed, group and member, as in a real engine; how long it is and
 how long it takes depend on the script. For simulations and tests of what stands around an engine; does not import torch.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from windlass.core.clock import FakeClock
 from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
 from windlass.post.rollout.row import OpenRow, cancelled_sample
 from windlass.post.rollout.streams import uniform
@@ -20,6 +19,7 @@ from windlass.post.rollout.waiting import WaitingWork, check_request, check_work
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from windlass.core.clock import Clock
     from windlass.post.rollout.types import Finish, Sample, SampleId, SampleRequest, ScoreRequest
 
 __all__ = ["FakeEngine", "Script"]
@@ -52,11 +52,11 @@ class _Running:
 
 
 class FakeEngine:
-    """Produces random tokens at scripted times; waiting advances the clock."""
+    """Produces random tokens at scripted times; waiting sleeps on the clock."""
 
     def __init__(
         self,
-        clock: FakeClock,
+        clock: Clock,
         script: Script | None = None,
         *,
         version: int = 0,
@@ -70,11 +70,13 @@ class FakeEngine:
             name="fake",
             num_slots=num_slots,
             max_length=max_length,
+            max_open=max_open or 4 * num_slots,
+            vocab_size=vocab_size,
+            has_stop_texts=False,
             has_raw_logp=True,
             is_deterministic=True,
             has_in_flight_update=True,
         )
-        self._vocab_size, self._max_open = vocab_size, max_open or 4 * num_slots
         self._version = version
         self._waiting = WaitingWork()
         self._running: dict[SampleId, _Running] = {}
@@ -94,19 +96,19 @@ class FakeEngine:
         self._advance(self._clock.monotonic())
         check_work(
             work,
-            vocab_size=self._vocab_size,
+            vocab_size=self._facts.vocab_size,
             max_length=self._facts.max_length,
             open_ids={*self._running, *(item.id for item in work if item.id in self._waiting)},
             can_decode=False,
         )
-        taken = work[: max(0, self._max_open - len(self._running) - len(self._waiting))]
+        taken = work[: max(0, self._facts.max_open - len(self._running) - len(self._waiting))]
         for item in taken:
             self._waiting.add(item, self._clock.monotonic())
         self._fill(self._clock.monotonic())
         return len(taken)
 
     def poll(self, timeout_s: float) -> Sequence[Sample]:
-        """Return finished samples; advances the clock to the next one's end, by `timeout_s` at most."""
+        """Return finished samples; sleeps until the next one ends, for `timeout_s` at most."""
         self._advance(self._clock.monotonic())
         deadline_s = self._clock.monotonic() + timeout_s
         while not self._done and self._running and self._clock.monotonic() < deadline_s:
@@ -132,7 +134,7 @@ class FakeEngine:
         """Return the same log-probability for every token."""
         self._advance(self._clock.monotonic())
         for request in requests:
-            check_request(request, vocab_size=self._vocab_size, max_length=self._facts.max_length)
+            check_request(request, vocab_size=self._facts.vocab_size, max_length=self._facts.max_length)
         return [(self._logp,) * (len(request.ids) - request.start) for request in requests]
 
     def load(self, weights: Mapping[str, Tensor], version: int, *, open_work: OpenWork = "recompute") -> None:
@@ -153,7 +155,7 @@ class FakeEngine:
 
     @property
     def _logp(self) -> float:
-        return -math.log(self._vocab_size)
+        return -math.log(self._facts.vocab_size)
 
     def _advance(self, now_s: float) -> None:
         """Produce the tokens that are due, in the order of their times."""
@@ -168,7 +170,7 @@ class FakeEngine:
 
     def _add_token(self, running: _Running) -> None:
         row, time_s = running.row, running.next_s
-        token = int(uniform(row.key, len(row.ids)) * self._vocab_size)
+        token = int(uniform(row.key, len(row.ids)) * self._facts.vocab_size)
         finish = row.add(token, self._logp, self._logp)
         if finish is None and self._script.num_tokens(row.work) == len(row.ids):
             finish = "stop"

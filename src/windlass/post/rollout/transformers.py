@@ -36,7 +36,7 @@ class TransformersEngine:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor] | None,
         *,
         version: int = 0,
         num_slots: int = 64,
@@ -60,15 +60,19 @@ class TransformersEngine:
             name="transformers",
             num_slots=num_slots,
             max_length=config.max_length if max_length is None else max_length,
+            max_open=max_open or 4 * num_slots,
+            vocab_size=config.vocab_size,
+            has_stop_texts=decode is not None,
             has_raw_logp=True,
             is_deterministic=False,
             has_in_flight_update=False,
         )
-        self._max_open = max_open or 4 * num_slots
         self._pieces = TextPieces(decode) if decode is not None else None
         self._waiting = WaitingWork()
         self._done: list[Sample] = []
-        self.load(weights, version)
+        self._version = version
+        if weights is not None:
+            self.load(weights, version)
 
     @property
     def facts(self) -> EngineFacts:
@@ -88,7 +92,7 @@ class TransformersEngine:
             open_ids=[item.id for item in work if item.id in self._waiting],
             can_decode=self._pieces is not None,
         )
-        taken = work[: max(0, self._max_open - len(self._waiting))]
+        taken = work[: max(0, self._facts.max_open - len(self._waiting))]
         for item in taken:
             self._waiting.add(item, self._clock.monotonic())
         return len(taken)

@@ -1,0 +1,1 @@
+"""Versions of weights, from the learner to engines."""
