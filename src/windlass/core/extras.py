@@ -16,7 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "beaker": ("beaker",),
     "data": ("fsspec", "gcsfs", "s3fs"),
     "keyring": ("keyring",),
-    "post": ("jinja2",),
+    "post": ("jinja2", "math_verify"),
     "ray": ("ray",),
     "train": ("numpy", "safetensors", "tokenizers", "torch"),
     "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "rich", "scipy"),

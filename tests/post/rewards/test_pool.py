@@ -210,3 +210,14 @@ def test_a_deadline_is_kept_while_the_caller_is_busy(own: str) -> None:
         scores: list[Score] = pool.poll()
         assert [score.value for score in scores] == [None, 1.0]
         assert scores[0].seconds < DEADLINE_S + 0.5
+
+
+def test_an_endless_mathematical_answer_is_killed_at_the_deadline(own: str) -> None:
+    pytest.importorskip("math_verify", reason="needs math-verify: run the tests with `make test`")
+    texts = ["$\\boxed{9^{9^{9^9}}}$", "$\\boxed{\\frac{14}{2}}$", "$\\boxed{8}$", "$\\boxed{9^{9^{9^9}}}$"]
+    begun = time.monotonic()
+    with RewardPool([find_verifier("math")], PoolConfig(num_workers=1, deadline_s=2.0)) as pool:
+        scores = pool.score(requests_of(find_verifier("math"), texts, truth="7"))
+    assert [score.value for score in scores] == [None, 1.0, 0.0, None]
+    assert [score.kind for score in scores] == ["timeout", "", "", "timeout"]
+    assert time.monotonic() - begun < 60.0

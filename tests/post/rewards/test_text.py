@@ -11,7 +11,7 @@ import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.post.rewards.protocol import Answer
-from windlass.post.rewards.registry import find_verifier
+from windlass.post.rewards.registry import FunctionVerifier, find_verifier
 from windlass.post.rewards.text import last_number
 
 
@@ -96,8 +96,47 @@ def test_math_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(PreconditionError) as caught:
         find_verifier("math").load()
     assert caught.value.code == "extra-missing"
-    assert "math-verify" in caught.value.hint
+    assert "math-verify" in caught.value.message
+    assert caught.value.hint == "`pip install 'windlass[post]'`"
     assert find_verifier("math").score(answer("$7$"), "7").value is None
+
+
+@pytest.fixture
+def maths() -> FunctionVerifier:
+    pytest.importorskip("math_verify", reason="needs math-verify: run the tests with `make test`")
+    verifier = find_verifier("math")
+    verifier.load()
+    return verifier
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "value"),
+    [
+        ("The probability is $\\boxed{\\frac{1}{2}}$.", "0.5", 1.0),
+        ("$\\boxed{2\\sqrt{3}}$", "\\sqrt{12}", 1.0),
+        ("We get $\\boxed{x^2+2x+1}$.", "(x+1)^2", 1.0),
+        ("The set is $\\{1,2,3\\}$", "\\{3,2,1\\}", 1.0),
+        ("$\\boxed{[0, 1)}$", "[0,1)", 1.0),
+        ("\\boxed{50\\%}", "0.5", 1.0),
+        ("\\boxed{(1, 2)}", "(1,2)", 1.0),
+        ("\\boxed{\\text{B}}", "B", 1.0),
+        ("It costs 1,200 dollars.", "1200", 1.0),
+        ("She makes 9 * 2 = $18.\n#### 18", "18", 1.0),
+        ("$\\boxed{\\frac{1}{3}}$", "0.5", 0.0),
+        ("$\\boxed{(2, 1)}$", "(1,2)", 0.0),
+        ("#### 17", "18", 0.0),
+        ("I do not know.", "7", 0.0),
+        ("", "7", 0.0),
+    ],
+)
+def test_mathematical_answers(maths: FunctionVerifier, text: str, truth: str, value: float) -> None:
+    assert maths.score(answer(text), truth).value == value
+
+
+def test_a_ground_truth_without_an_expression_is_no_reward_of_zero(maths: FunctionVerifier) -> None:
+    score = maths.score(answer("7"), "")
+    assert score.value is None
+    assert "no expression" in score.error
 
 
 def test_where_verifiers_run() -> None:
@@ -120,12 +159,29 @@ ROWS = (
 """Rows in the form of GSM8K, where its files are not at hand."""
 
 
-def test_all_answers_of_gsm8k_are_read() -> None:
+def rows_of_gsm8k() -> list[dict[str, str]]:
+    """Return all rows of GSM8K, or none where its files are not at hand."""
     folder = os.environ.get("WINDLASS_TEST_DATA", "")
     files = [file for split in ("train", "test") if (file := Path(folder, f"gsm8k-{split}.jsonl")).is_file()]
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()] if folder else []
     assert len(rows) in (0, 7473 + 1319)
+    return rows
+
+
+def test_all_answers_of_gsm8k_are_read() -> None:
+    rows = rows_of_gsm8k()
     verifier = find_verifier("gsm8k")
     for row in (*ROWS, *rows):
         assert last_number(row["answer"]) is not None
         assert verifier.score(answer(row["answer"]), row["answer"]).value == 1.0
+
+
+def test_math_agrees_on_gsm8k(maths: FunctionVerifier) -> None:
+    rows = [*ROWS, *rows_of_gsm8k()[::20]]
+    num_right = 0.0
+    for row in rows:
+        wanted = last_number(row["answer"])
+        assert wanted is not None
+        num_right += maths.score(answer(row["answer"]), f"{wanted}").value or 0.0
+        assert maths.score(answer(row["answer"]), f"{wanted + 1000}").value == 0.0
+    assert num_right >= 0.98 * len(rows)  # it reads `8%` before the mark rather than `#### 8`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from windlass.core.extras import require
@@ -17,6 +18,9 @@ def load_math() -> None:
         PreconditionError: math-verify is not installed (`extra-missing`).
     """
     package = _package()
+    logging.getLogger("math_verify").setLevel(
+        logging.ERROR
+    )  # it warns that the caller must bound the time, which we do
     package.verify(
         *[package.parse(text, parsing_timeout=None) for text in ("$\\frac{1}{2}$", "0.5")], timeout_seconds=None
     )
@@ -40,4 +44,4 @@ def math(answer: Answer, ground_truth: object) -> float:
 
 
 def _package() -> Any:
-    return require("math_verify", "verifier `math` needs math-verify", hint="pip install 'math-verify[antlr4_13_2]'")
+    return require("math_verify", "verifier `math` needs math-verify", hint="`pip install 'windlass[post]'`")
