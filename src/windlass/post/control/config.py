@@ -17,7 +17,9 @@ class VerifierConfig:
 
     name: Annotated[
         str,
-        Doc("`gsm8k`, `math`, `code`, `exact`, `f1`, `format`, `length`, an installed one, or `module:function`."),
+        Doc(
+            "`gsm8k`, `math`, `code`, `ifeval`, `exact`, `f1`, `format`, `length`, an installed one, or `module:function`."
+        ),
     ]
     settings: Annotated[dict[str, JsonValue], Doc("Keyword arguments of its function.")] = field(default_factory=dict)
     weight: Annotated[float, Range(min=-1e6, max=1e6), Doc("Factor of its value in the reward.")] = 1.0

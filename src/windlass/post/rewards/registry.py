@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
 from windlass.post.rewards.code import code
+from windlass.post.rewards.ifeval import ifeval
 from windlass.post.rewards.maths import load_math, math
 from windlass.post.rewards.protocol import Answer, Isolation, Score
 from windlass.post.rewards.text import exact, f1, format_match, gsm8k, length
@@ -31,10 +32,11 @@ _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
     "f1": (f1, "inline"),
     "format": (format_match, "process"),
     "gsm8k": (gsm8k, "inline"),
+    "ifeval": (ifeval, "process"),
     "math": (math, "process"),
     "length": (length, "inline"),
 }
-"""Verifiers whose time is bounded run inline; a regex of the user's may take exponential time."""
+"""Verifiers whose time is bounded run inline; a regex of the user's may take exponential time, those of ifeval a square."""
 
 
 _LOADERS: Mapping[str, Callable[[], None]] = {"math": load_math}
