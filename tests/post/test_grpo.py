@@ -85,6 +85,7 @@ def test_rewards_rise(tmp_path: Path, base: Path) -> None:
     trainer = trainer_of(grpo(tmp_path, base))
     first_batch(trainer)
     before = rollouts_of(trainer).metrics["rollout/reward"]
+    rollouts_of(trainer).close()
     trainer = trainer_of(grpo(tmp_path, base))
     assert trainer.fit().is_finished
     after = rollouts_of(trainer).metrics["rollout/reward"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from windlass.post.control.assembly import BatchAssembly, StreamScorer
 from windlass.post.control.config import RewardsConfig
 from windlass.post.control.metrics import RolloutMetrics
 from windlass.post.control.rollouts import RolloutLoader
+from windlass.post.control.sample_log import SampleLog
+from windlass.post.control.sample_reader import FOLDER, SampleReplay
 from windlass.post.control.scoring import AnswerScorer
 from windlass.post.data.batches import RowLoader
 from windlass.post.data.chat import ChatEncoder, special_tokens
@@ -42,7 +46,7 @@ from windlass.post.reference import RowScorer, reference_column
 from windlass.post.rewards.pool import PoolConfig, RewardPool
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
-from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
+from windlass.train.build import checkpoint_folder, open_run_store, replicas_of_model, run_callbacks
 from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.protocol import CountsPasses, Loader
@@ -101,7 +105,7 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         loader,
         duration=recipe.duration,
         stop=recipe.stop,
-        schedule=_schedule(recipe, loader),
+        schedule=_schedule(own, recipe, loader),
         callbacks=run_callbacks(recipe, recipe.model.vocab_size),
         store=store,
         checkpoint=recipe.checkpoint,
@@ -178,28 +182,33 @@ def _rollouts(
         message = f"a prompt and its answer may have {longest} tokens; the model's maximum is {recipe.model.max_length}"
         hint = "lower `data.max_length` or `rollout.max_new_tokens`"
         raise SpecError([Problem(message, "shape-conflict", hint=hint)])
-    tokenizer = encoder.tokenizer
+    tokenizer, rollout = encoder.tokenizer, own.rollout
     rewards = own.reward if isinstance(own, PolicyRecipe) else None
-    return RolloutLoader(
-        data,
-        own.data,
-        own.rollout,
-        engine=EmbeddedEngine(
+    factors = {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {}
+    weights = module.state_dict()["model"]
+    engine = replay = None
+    if rollout.replay:
+        replay = SampleReplay(rollout.replay, facts=_facts_of_samples(own, encoder), factors=factors)
+    else:
+        engine = EmbeddedEngine(
             recipe.model,
-            module.state_dict()["model"],
-            num_slots=own.rollout.num_slots,
+            weights,
+            num_slots=rollout.num_slots,
             max_length=longest,
             decode=tokenizer.decode,
             device=world.device,
-        ),
+        )
+    return RolloutLoader(
+        data,
+        own.data,
+        rollout,
+        engine=engine,
         weights=lambda: module.state_dict()["model"],
         scorer=AnswerScorer(
-            _reward_pool(rewards) if rewards is not None else RewardPool([]),
-            {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {},
-            tokenizer.decode,
+            _reward_pool(rewards) if rewards is not None else RewardPool([]), factors, tokenizer.decode
         ),
         assembly=BatchAssembly(
-            own.rollout,
+            rollout,
             own.advantage if isinstance(own, PolicyRecipe) else None,
             weight=module.objective.components[0],
             microbatch_tokens=own.data.microbatch_tokens,
@@ -208,7 +217,54 @@ def _rollouts(
         ),
         stop_ids=() if tokenizer.ids.eos_id is None else (tokenizer.ids.eos_id,),
         seed=recipe.seed,
+        open_log=None if replay else _log_of(own, recipe, data, encoder, weights, tuple(factors)),
+        replay=replay,
     )
+
+
+def _log_of(
+    own: RolloutRecipe,
+    recipe: Recipe,
+    data: PreparedData,
+    encoder: ChatEncoder,
+    weights: Mapping[str, torch.Tensor],
+    verifiers: tuple[str, ...],
+) -> Callable[[int], SampleLog] | None:
+    """Return what opens the log of samples at a step; None if the run has no local folder of checkpoints."""
+    folder = checkpoint_folder(recipe.checkpoint.folder, recipe.name)
+    if recipe.no_checkpoints or "://" in folder:
+        return None
+    settings: dict[str, Any] = dict(to_data(own, keep_defaults=True))
+    rollout = {name: value for name, value in settings["rollout"].items() if name != "keep_samples"}
+    rows = {name: settings["data"][name] for name in ("batch_rows", "is_shuffled", "seed", "microbatch_tokens")}
+    settings = {name: value for name, value in settings.items() if name not in _NOT_IN_SAMPLES}
+    parts = [settings, rollout, rows, data.key, to_data(recipe.model, keep_defaults=True)]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode() + weight.detach().flatten()[:_WEIGHTS_OF_DIGEST].double().cpu().numpy().tobytes())
+    facts = {**_facts_of_samples(own, encoder), "verifiers": verifiers, "run": digest.hexdigest()[:32]}
+    is_fresh = own.checkpoint.load.strategy == "never"
+    return lambda step: SampleLog(Path(folder) / FOLDER, step=step, facts=facts, is_fresh=is_fresh and step == 0)
+
+
+_NOT_IN_SAMPLES = (
+    *("name", "model", "data", "rollout", "stop", "checkpoint", "callbacks", "collect_every"),
+    *("no_evals", "no_checkpoints", "stop_on_nan"),
+)
+"""Parts of a recipe that do not determine samples, or that are in the log's facts in another form."""
+
+_WEIGHTS_OF_DIGEST = 256
+"""Numbers of each starting weight that tell starting models apart."""
+
+
+def _facts_of_samples(own: RolloutRecipe, encoder: ChatEncoder) -> dict[str, object]:
+    """Return what runs must have in common to learn from each other's samples."""
+    ids = encoder.tokenizer.ids
+    tokens = [encoder.tokenizer.identity, ids.eos_id, ids.bos_id, encoder.template.digest]
+    return {
+        "tokenizer and template": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16],
+        "temperature": own.rollout.temperature,
+    }
 
 
 def _streams(
@@ -258,7 +314,11 @@ def _frozen(path: str, recipe: Recipe, encoder: ChatEncoder, max_length: int, wo
     return parallelize(model, recipe.parallel, world, for_training=False)
 
 
-def _schedule(recipe: Recipe, loader: Loader[TokenBatch]) -> ScheduleConfig | Callable[[int, int], float]:
+def _schedule(
+    own: PostRecipe, recipe: Recipe, loader: Loader[TokenBatch]
+) -> ScheduleConfig | Callable[[int, int], float]:
+    if isinstance(own, RolloutRecipe) and own.rollout.only:
+        return lambda step, tokens: 0.0
     if isinstance(recipe.schedule, ScheduleTarget):
         batches = loader.batches_per_pass if isinstance(loader, CountsPasses) else loader.batches_per_epoch
         rates = Rates(batch_tokens=None, batches_per_epoch=batches)

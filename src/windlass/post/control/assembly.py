@@ -89,6 +89,10 @@ class BatchAssembly:
         places = [(is_used_S & torch.isin(groups_S, torch.from_numpy(share))).nonzero()[:, 0] for share in shares]
         return tuple(self._batch([(scored[at], values[at]) for at in place.tolist()]) for place in places)
 
+    def nothing(self) -> TokenBatch:
+        """Return a batch that nothing is learned from."""
+        return self._batch(())
+
     def _batch(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenBatch:
         """Return a mini-batch with all streams."""
         costs = {at: [len(each.prompt_ids) + len(each.sample.ids)] for at, (each, _) in enumerate(answers)}

@@ -77,8 +77,25 @@ class RolloutConfig:
     epochs: Annotated[
         int, Range(min=1), Doc("How often a batch is learned (TRL: num_iterations; verl: ppo_epochs).")
     ] = 1
+    only: Annotated[
+        bool, Doc("Generate, score and store samples without learning; the run ends with its starting weights.")
+    ] = False
+    replay: Annotated[
+        str, Doc("Folder of another run's checkpoints: learn from its stored samples instead of generating.")
+    ] = ""
+    keep_samples: Annotated[
+        int | None,
+        Range(min=1),
+        Doc("Number of newest steps whose samples are kept; those since the oldest checkpoint are always; null: all."),
+    ] = None
 
     @property
     def steps_per_batch(self) -> int:
         """Optimiser steps on a batch."""
         return self.minibatches * self.epochs
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that ranges cannot express."""
+        if self.only and self.replay:
+            message = "both `only` and `replay` are set: nothing is generated and nothing learned"
+            yield "only", message, "conflicting-options", "remove one of them"

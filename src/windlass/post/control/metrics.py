@@ -18,6 +18,12 @@ class RolloutMetrics(TrainerCallback):
         """End the processes of verifiers."""
         self._loader.close()
 
+    def on_save(self, path: str, step: int) -> None:
+        """Record the checkpoint in the log of samples."""
+        del path
+        kept = [each.step for each in self.trainer.store.committed()] if self.trainer.store is not None else []
+        self._loader.commit(step, oldest_step=min([step, *kept]))
+
     def on_step_start(self, batch: object) -> None:
         """Record the metrics of the batch that this step learns from."""
         del batch
