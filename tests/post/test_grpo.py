@@ -145,6 +145,9 @@ def test_answers_that_cannot_be_scored_are_no_zeros(tmp_path: Path, base: Path) 
         (("reference.from=x",), "`reference` has no effect"),
         (("objective.kl.coefficient=0.1", "reference.from=x"), "no model at x"),
         (("data.microbatch_tokens=18",), "more than a microbatch"),
+        (("rollout.top_p=0.9", "rollout.epochs=2"), "sampled from the likely ones"),
+        (("rollout.top_k=5", "objective.correction.clamp_max=2"), "sampled from the likely ones"),
+        (("reward.overlong.buffer=5",), "longer than an answer of 4"),
         (("rollout.max_new_tokens=60",), "the model's maximum is 64"),
     ],
 )
@@ -205,6 +208,15 @@ def test_a_kl_penalty_keeps_the_policy_near_its_start(tmp_path: Path, base: Path
         own, start = (_logp(model, part.tokens_BT, part.labels_BT, 1.0) for model in models)
         distances.append(float(((own - start).square() * part.weights["policy"]).sum()))
     assert distances[1] < 0.5 * distances[0]
+
+
+def test_shaping_and_limits_of_sampling_reach_the_batch(tmp_path: Path, base: Path) -> None:
+    settings = ("rollout.top_k=1", "reward.overlong={buffer: 4, penalty: 1}", "rollout.drop_constant_groups=false")
+    trainer = trainer_of(grpo(tmp_path, base, *settings))
+    batch = first_batch(trainer)
+    assert all(not part.streams["behaviour"].any() for part in batch.parts)  # the only token has probability 1
+    assert rollouts_of(trainer).metrics["rollout/shaping"] < 0
+    assert rollouts_of(trainer).metrics["rollout/reward"] >= 0  # of the verifiers alone
 
 
 MINIBATCHES = ("rollout.minibatches=2", "rollout.epochs=2", "objective.kl.coefficient=0.01")

@@ -26,7 +26,7 @@ from windlass.post.data.config import MixtureConfig
 from windlass.post.data.prepared import PreparedColumn, PreparedData, prepare
 from windlass.post.data.templates import find_template
 from windlass.post.objectives.batch import Objective, TokenBatch
-from windlass.post.objectives.config import SupervisedConfig
+from windlass.post.objectives.config import AdvantageConfig, SupervisedConfig
 from windlass.post.objectives.module import ObjectiveModule
 from windlass.post.objectives.policy import PolicyObjective
 from windlass.post.objectives.preference import PreferenceObjective
@@ -209,7 +209,8 @@ def _rollouts(
         ),
         assembly=BatchAssembly(
             rollout,
-            own.advantage if isinstance(own, PolicyRecipe) else None,
+            rewards,
+            own.advantage if isinstance(own, PolicyRecipe) else AdvantageConfig(),
             weight=module.objective.components[0],
             microbatch_tokens=own.data.microbatch_tokens,
             pad_id=tokenizer.ids.pad_id,

@@ -166,6 +166,17 @@ class PolicyRecipe(RolloutRecipe):
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
         yield from super(PolicyRecipe, self).check()
+        is_used = self.rollout.steps_per_batch > 1 or self.objective.correction is not None
+        if is_used and not self.rollout.samples_all:
+            message = (
+                "the loss takes ratios of probabilities over all tokens, but answers are sampled from the likely ones"
+            )
+            hint = "remove `rollout.top_p` and `rollout.top_k`, or take one step per batch without a correction"
+            yield "rollout", message, "conflicting-options", hint
+        overlong, longest = self.reward.overlong, self.rollout.max_new_tokens
+        if overlong is not None and overlong.buffer > longest:
+            message = f"the buffer of {overlong.buffer} tokens is longer than an answer of {longest}"
+            yield "reward.overlong.buffer", message, "invalid-value", f"write {longest} or less"
         is_needed = self.objective.kl.coefficient > 0
         if is_needed and self.reference is None and not isinstance(self.model, StartingModel):
             message = "a KL penalty needs a reference model, and this run starts from none"
@@ -198,5 +209,10 @@ class DistillationRecipe(RolloutRecipe):
             yield "teacher", message, "missing-key", "set `teacher.from` or `teacher_prefix`"
         unused = {"drop_constant_groups": not self.rollout.drop_constant_groups}
         unused |= {name: getattr(self.rollout, name) > 1 for name in ("minibatches", "epochs")}
+        if not self.rollout.samples_all:
+            message = (
+                "the reverse KL is estimated from samples of all tokens, but answers are sampled from the likely ones"
+            )
+            yield "rollout", message, "conflicting-options", "remove `rollout.top_p` and `rollout.top_k`"
         for name in (name for name, is_set in unused.items() if is_set):
             yield f"rollout.{name}", f"`rollout.{name}` is not supported in distillation", "setting-unused", "remove it"

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from windlass.post.control.config import RolloutConfig
+from windlass.post.control.config import RewardsConfig, RolloutConfig
 from windlass.post.control.scoring import ScoredSample
+from windlass.post.control.shaping import shaped_rewards
 from windlass.post.data.batches import divide
 from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
@@ -45,7 +46,7 @@ class BatchAssembly:
     """Makes mini-batches of whole groups.
 
     Args:
-        advantage: None: answers have no rewards, and all of them are used.
+        rewards: None: answers have no rewards, and all of them are used.
         weight: name of the weights that mark the answers' tokens.
         microbatch_tokens: most tokens of a microbatch, padding included.
         pad_id: id of padding.
@@ -58,14 +59,15 @@ class BatchAssembly:
     def __init__(
         self,
         rollout: RolloutConfig,
-        advantage: AdvantageConfig | None,
+        rewards: RewardsConfig | None,
+        advantage: AdvantageConfig,
         *,
         weight: str,
         microbatch_tokens: int,
         pad_id: int,
         streams: Mapping[str, StreamScorer] | None = None,
     ) -> None:
-        self._rollout, self._advantage, self._weight = rollout, advantage, weight
+        self._rollout, self._rewards, self._advantage, self._weight = rollout, rewards, advantage, weight
         self._microbatch_tokens, self._pad_id = microbatch_tokens, pad_id
         self._streams = dict(streams or {})
         self.metrics: dict[str, float] = {}
@@ -75,15 +77,21 @@ class BatchAssembly:
 
         Groups that are used are divided evenly; with fewer of them than mini-batches, some mini-batches are empty.
         """
-        rewards_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
         _, groups_S = torch.unique(torch.tensor([each.sample.id.group for each in scored]), return_inverse=True)
         is_whole_S = torch.tensor([each.sample.finish == "stop" for each in scored])
         is_kept_S = is_whole_S if self._rollout.mask_truncated else torch.ones_like(is_whole_S)
-        found = advantages_of(rewards_S, groups_S, self._advantage or AdvantageConfig(), is_kept_S=is_kept_S)
+        rewards_S = torch.zeros(len(scored), dtype=torch.float64)
+        if self._rewards is not None:
+            longest = self._rollout.max_new_tokens
+            rewards_S = shaped_rewards(scored, groups_S, self._rewards, max_new_tokens=longest)
+        found = advantages_of(rewards_S, groups_S, self._advantage, is_kept_S=is_kept_S)
         is_used_S = found.is_trained_S
-        if self._advantage is not None and self._rollout.drop_constant_groups:
+        if self._rewards is not None and self._rollout.drop_constant_groups:
             is_used_S = is_used_S & found.has_variance_G[groups_S]
         self._tell(scored, found, is_used_S)
+        if self._rewards is not None and self._rewards.is_shaped and not self._rewards.normalise:
+            raw_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
+            self.metrics["rollout/shaping"] = float((rewards_S - raw_S).nanmean())
         values = found.values_S.tolist()
         shares = np.array_split(groups_S[is_used_S].unique().numpy(), self._rollout.minibatches)
         places = [(is_used_S & torch.isin(groups_S, torch.from_numpy(share))).nonzero()[:, 0] for share in shares]
@@ -116,7 +124,7 @@ class BatchAssembly:
         rewards = [each.reward for each in scored if each.reward == each.reward]
         lengths = [len(each.sample.ids) for each in scored]
         self.metrics = {}
-        if self._advantage is not None:
+        if self._rewards is not None:
             self.metrics["rollout/reward"] = float(np.mean(rewards)) if rewards else float("nan")
             self.metrics["rollout/unscored"] = float(len(scored) - len(rewards))
             self.metrics["rollout/constant_groups"] = float(found.num_constant_groups)

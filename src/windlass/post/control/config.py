@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, Range
 
-__all__ = ["RewardsConfig", "RolloutConfig", "VerifierConfig"]
+__all__ = ["OverlongConfig", "RewardsConfig", "RolloutConfig", "VerifierConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,16 @@ class VerifierConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlongConfig:
+    """Penalty of long answers: it rises over the last tokens before the limit. Source: Yu et al. 2025, DAPO, eq. 13."""
+
+    buffer: Annotated[int, Range(min=1), Doc("Tokens before `rollout.max_new_tokens` over which the penalty rises.")]
+    penalty: Annotated[float, Range(above=0), Doc("Subtracted from the reward at the limit.")] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewardsConfig:
-    """Scoring of answers: the weighted sum of all verifiers."""
+    """Scoring of answers: the weighted sum of all verifiers, shaped by length."""
 
     verifiers: Annotated[tuple[VerifierConfig, ...], Doc("Verifiers, each by name or as {name, weight, settings}.")]
     deadline: Annotated[
@@ -43,6 +51,33 @@ class RewardsConfig:
         Doc("Answers that cannot be scored: left out of training, scored once more first, or rewarded with 0."),
     ] = "exclude"
     num_workers: Annotated[int, Range(min=1), Doc("Answers that are scored at the same time.")] = 2
+    normalise: Annotated[
+        bool,
+        Doc(
+            "Normalise each verifier's values in their group before they are added, so that a small spread counts as "
+            "much as a large one. Source: Liu et al. 2026, GDPO; with `advantage: {baseline: none, scale: whiten}`."
+        ),
+    ] = False
+    truncated: Annotated[
+        float | None,
+        Doc(
+            "Reward of answers that reached the limit of tokens, whatever verifiers say (open-instruct: non_stop_penalty)."
+        ),
+    ] = None
+    overlong: Annotated[OverlongConfig | None, Doc("Penalty of answers that come near the limit of tokens.")] = None
+    length_weight: Annotated[
+        float,
+        Range(min=0),
+        Doc(
+            "Factor of a reward for being short: 0.5 for the shortest answer of the group to -0.5 for the longest; "
+            "0 at most if the verifiers' sum is not positive. Source: Kimi Team 2025, Kimi k1.5, section 2.3.3."
+        ),
+    ] = 0.0
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether the reward is more than the sum of verifiers."""
+        return self.overlong is not None or self.truncated is not None or bool(self.length_weight)
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that ranges cannot express."""
@@ -52,6 +87,9 @@ class RewardsConfig:
         for place, name in enumerate(names):
             if name in names[:place]:
                 yield f"verifiers.{place}", f"`{name}` is listed twice", "invalid-value", "add up their weights"
+        if self.normalise and self.truncated is not None:
+            message = "`truncated` replaces a reward, and `normalise` has no reward to replace"
+            yield "truncated", message, "conflicting-options", "use `overlong`, or remove one of them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +99,12 @@ class RolloutConfig:
     group_size: Annotated[int, Range(min=1), Doc("Answers to each prompt.")] = 8
     max_new_tokens: Annotated[int, Range(min=1), Doc("Most tokens of an answer, the end token included.")] = 256
     temperature: Annotated[float, Range(above=0), Doc("Divides logits, at sampling and in the loss.")] = 1.0
+    top_k: Annotated[int | None, Range(min=1), Doc("Sample from the k most likely tokens; null: from all.")] = None
+    top_p: Annotated[
+        float | None,
+        Range(above=0, max=1),
+        Doc("Sample from the most likely tokens of this probability; null: from all."),
+    ] = None
     stop_texts: Annotated[tuple[str, ...], Doc("Texts that end an answer, besides the end token.")] = ()
     num_slots: Annotated[int, Range(min=2), Doc("Answers that are generated at the same time.")] = 64
     mask_truncated: Annotated[
@@ -88,6 +132,11 @@ class RolloutConfig:
         Range(min=1),
         Doc("Number of newest steps whose samples are kept; those since the oldest checkpoint are always; null: all."),
     ] = None
+
+    @property
+    def samples_all(self) -> bool:
+        """Whether answers are samples of the model's whole distribution."""
+        return self.top_k is None and self.top_p in {None, 1.0}
 
     @property
     def steps_per_batch(self) -> int:

@@ -70,6 +70,8 @@ class RolloutLoader(PreparedPosition):
         self._sampling = Sampling(
             max_new_tokens=rollout.max_new_tokens,
             temperature=rollout.temperature,
+            top_k=rollout.top_k,
+            top_p=rollout.top_p,
             stop_ids=stop_ids,
             stop_texts=rollout.stop_texts,
             seed=seed,
