@@ -9,7 +9,7 @@ import torch
 
 from tests.post.rollout.policies import MODELS
 from tests.train.model import tiny
-from windlass.post.rollout.slots import KEY_BLOCK, SlotCache
+from windlass.post.rollout.slots import TILE, SlotCache
 from windlass.train.model.decoder import Decoder
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ def test_one_token_of_each_row_is_enough(name: str) -> None:
 def test_longer_rows_beside_it_change_no_bit(name: str) -> None:
     model = tiny.decoder(**MODELS[name])
     long_BT, logits = tiny.tokens(6, 60), []
-    for length in (1, KEY_BLOCK - 1, KEY_BLOCK, 40, 59):
+    for length in (1, TILE - 1, TILE, 40, 59):
         cache = slots(model, 6, max_length=1024)
         step(model, cache, torch.cat((tiny.tokens(1, 59, seed=9), long_BT[1:, :59])), [7, *[length] * 5])
         logits.append(step(model, cache, long_BT[:, -1:], [1] * 6)[0])

@@ -22,7 +22,7 @@ from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
 from windlass.post.rollout.prefill import Prefill, ReadPrompts
 from windlass.post.rollout.row import OpenRow, cancelled_sample
 from windlass.post.rollout.sampling import Chosen, SamplingRows, choose, uniforms
-from windlass.post.rollout.slots import KEY_BLOCK, SlotCache
+from windlass.post.rollout.slots import SlotCache
 from windlass.post.rollout.stops import Decode, StopTexts, TextPieces
 from windlass.post.rollout.waiting import WaitingWork, check_request, check_work
 from windlass.train.model.decoder import Decoder
@@ -93,8 +93,7 @@ class EmbeddedEngine:
         )
         self._pieces = TextPieces(decode) if decode is not None else None
         self._prefill = Prefill(self._model, num_tokens=prefill_tokens)
-        longest = -(-max_length // KEY_BLOCK) * KEY_BLOCK
-        self._slots = SlotCache(config, num_slots=num_slots, max_length=longest, device=self._device, dtype=dtype)
+        self._slots = SlotCache(config, num_slots=num_slots, max_length=max_length, device=self._device, dtype=dtype)
         self._waiting = WaitingWork()
         self._prompts: dict[tuple[int, ...], tuple[ReadPrompts, int]] = {}
         self._rows: list[OpenRow | None] = [None] * num_slots

@@ -1,6 +1,9 @@
 """Slots for the keys and values of samples: a row each, of fixed length, that samples enter and leave.
 
-Legend: B slots, G key and value heads, T new tokens, S slot length, E keys that are read, K head size.
+Keys and values lie in tiles of TILE tokens, and a tile holds those of all slots: what a step reads is one contiguous piece
+of memory, however long slots are.
+
+Legend: N tiles, B slots, G key and value heads, S tokens of a tile, T new tokens, E keys that are read, K head size.
 """
 
 from __future__ import annotations
@@ -11,41 +14,42 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from windlass.train.model.masks import DenseMask
+from windlass.train.model.masks import DenseMask, Mask, TiledMask
 
 if TYPE_CHECKING:
     from windlass.train.model.config import ModelConfig
 
-__all__ = ["KEY_BLOCK", "SlotCache", "SlotLayer"]
+__all__ = ["TILE", "SlotCache", "SlotLayer"]
 
-KEY_BLOCK = 16
-"""Attention reads a multiple of this many keys. Masked keys add exact zeros, and vector units sum 16 float32 at a time, so
-that a row's result does not depend on how many keys other rows need (tests/post/rollout/test_slots.py)."""
+TILE = 16
+"""Tokens of a tile. Attention reads whole tiles: hidden keys add exact zeros, and vector units sum at most 16 float32 at a
+time, so that a row's result does not depend on how many keys other rows need (tests/post/rollout/test_slots.py)."""
 
 
 class SlotLayer:
-    """Keys and values of a layer; layers with a window keep all tokens too.
+    """Keys and values of a layer; layers with a window keep all tokens too."""
 
-    A token's heads are next to each other, so that a token is written by one copy.
-    """
-
-    def __init__(self, owner: SlotCache, shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    def __init__(self, owner: SlotCache, shape: tuple[int, int, int, int, int], dtype: torch.dtype) -> None:
         self._owner = owner
-        # zeros, because a masked value is still a factor: NaN times zero is NaN
-        self.keys_BSGK = torch.zeros(shape, dtype=dtype, device=owner.device)
-        self.values_BSGK = torch.zeros(shape, dtype=dtype, device=owner.device)
+        # zeros, because a hidden value is still a factor: NaN times zero is NaN
+        self.keys_NBGSK = torch.zeros(shape, dtype=dtype, device=owner.device)
+        self.values_NBGSK = torch.zeros(shape, dtype=dtype, device=owner.device)
 
     def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new tokens at each row's length; returns the first E keys and values, (B, G, E, K)."""
+        """Write new tokens at each row's length; returns the keys and values that they see.
+
+        Those are, for rows that begin, the new ones alone; for single tokens, whole tiles (N, B, G, S, K) as `TiledMask`
+        has them; otherwise copies, (B, G, E, K).
+        """
         step = self._owner.step
-        for store_BSGK, new_BGTK in ((self.keys_BSGK, k_BGTK), (self.values_BSGK, v_BGTK)):
-            new_BTGK = new_BGTK.transpose(1, 2)
-            if step.start is not None:
-                store_BSGK[:, step.start : step.start + step.width] = new_BTGK
-            else:
-                store_BSGK.flatten(0, 1).index_copy_(0, step.places_N, new_BTGK.flatten(0, 1).to(store_BSGK.dtype))
-        keys_BEGK, values_BEGK = self.keys_BSGK[:, : step.num_keys], self.values_BSGK[:, : step.num_keys]
-        return keys_BEGK.transpose(1, 2), values_BEGK.transpose(1, 2)
+        step.write(self.keys_NBGSK, k_BGTK)
+        step.write(self.values_NBGSK, v_BGTK)
+        if step.start == 0:
+            return k_BGTK, v_BGTK
+        keys_NBGSK, values_NBGSK = self.keys_NBGSK[: step.num_tiles], self.values_NBGSK[: step.num_tiles]
+        if step.width == 1:
+            return keys_NBGSK, values_NBGSK
+        return keys_NBGSK.permute(1, 2, 0, 3, 4).flatten(2, 3), values_NBGSK.permute(1, 2, 0, 3, 4).flatten(2, 3)
 
 
 class _Step:
@@ -53,19 +57,32 @@ class _Step:
 
     Attributes:
         start: first position of the tokens, if it is the same in all rows.
+        num_tiles: tiles that hold the longest row after this forward.
         positions_BT: positions in the rows.
-        places_N: positions in all rows end to end.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], width: int, num_keys: int, max_length: int, device: torch.device
-    ) -> None:
-        self.start = lengths[0] if len(set(lengths)) == 1 else None
-        self.width, self.num_keys = width, num_keys
-        firsts_B1 = torch.tensor(lengths, device=device)[:, None]
-        self.positions_BT = firsts_B1 + torch.arange(width, device=device)
-        rows_B1 = torch.arange(0, len(lengths) * max_length, max_length, device=device)[:, None]
-        self.places_N = (rows_B1 + self.positions_BT).flatten()
+    def __init__(self, starts: Sequence[int], width: int, device: torch.device) -> None:
+        self.start = starts[0] if len(set(starts)) == 1 else None
+        self.width, self.num_tiles = width, -(-(max(starts) + width) // TILE)
+        firsts_B1 = torch.tensor(starts, device=device)[:, None]
+        self.positions_BT = firsts_B1 if width == 1 else firsts_B1 + torch.arange(width, device=device)
+        if self.start is None:
+            places_BT = self.positions_BT
+            self._rows_BT = torch.arange(len(starts), device=device)[:, None].expand(-1, width)
+            self._tiles_BT, self._offsets_BT = places_BT // TILE, places_BT % TILE
+
+    def write(self, store_NBGSK: Tensor, new_BGTK: Tensor) -> None:
+        """Put the new tokens into their places."""
+        if self.start is None:
+            new_BTGK = new_BGTK.transpose(1, 2).to(store_NBGSK.dtype)
+            store_NBGSK[self._tiles_BT, self._rows_BT, :, self._offsets_BT] = new_BTGK
+            return
+        done = 0
+        while done < self.width:
+            tile, offset = divmod(self.start + done, TILE)
+            count = min(TILE - offset, self.width - done)
+            store_NBGSK[tile, :, :, offset : offset + count] = new_BGTK[:, :, done : done + count]
+            done += count
 
 
 class SlotCache:
@@ -75,7 +92,7 @@ class SlotCache:
 
     Attributes:
         lengths: tokens of each slot; 0 for empty ones.
-    Memory: 2 * layers * B * G * S * K values, allocated once.
+    Memory: 2 * layers * N * B * G * S * K values, allocated once.
     """
 
     def __init__(
@@ -87,13 +104,11 @@ class SlotCache:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.num_slots, self.device = num_slots, device
+        self.num_slots, self.device, self._dtype = num_slots, device, dtype
         self.max_length = max_length
         self.lengths = [0] * num_slots
-        shape = (num_slots, self.max_length, config.num_kv_heads, config.head_dim)
+        shape = (-(-max_length // TILE), num_slots, config.num_kv_heads, TILE, config.head_dim)
         self.slots = {str(layer): SlotLayer(self, shape, dtype) for layer in range(config.num_layers)}
-        # attention with capped scores is plain matrix products, whose sums depend on the number of keys
-        self._key_block = max_length if config.attention.soft_cap is not None else KEY_BLOCK
         self._counts: Sequence[int] = ()
         self._step: _Step | None = None
 
@@ -120,27 +135,34 @@ class SlotCache:
         if longest > self.max_length:
             raise ValueError(f"{longest} tokens exceed the slots' length of {self.max_length}")
         self._counts = counts
-        num_keys = min(-(-longest // self._key_block) * self._key_block, self.max_length)
-        self._step = _Step(self.lengths, width, num_keys, self.max_length, self.device)
+        # rows without tokens write theirs where most others do: if all rows write at one place, it is a slice
+        common = max((length for length, count in zip(self.lengths, counts, strict=True) if count), default=0)
+        starts = [length if count else max(length, common) for length, count in zip(self.lengths, counts, strict=True)]
+        self._step = _Step(starts, width, self.device)
 
     def positions(self) -> Tensor:
         """Return the positions of this forward's tokens in their rows, int64 (B, T)."""
         return self.step.positions_BT
 
-    def masks(self, windows: Collection[int | None]) -> Mapping[int | None, DenseMask]:
+    def masks(self, windows: Collection[int | None]) -> Mapping[int | None, Mask]:
         """Return the mask of each window for this forward's tokens."""
         return {window: self._mask(window) for window in windows}
 
-    def _mask(self, window: int | None) -> DenseMask:
-        is_whole = window is None or window >= self.step.num_keys
-        if self.step.start == 0 and self.step.width == self.step.num_keys and is_whole:
+    def _mask(self, window: int | None) -> Mask:
+        step = self.step
+        num_keys = step.width if step.start == 0 else step.num_tiles * TILE
+        if step.start == 0 and (window is None or window >= num_keys):
             return DenseMask(is_causal=True)
-        keys_E = torch.arange(self.step.num_keys, device=self.device)
-        back_BTE = self.step.positions_BT[:, :, None] - keys_E
+        back_BTE = step.positions_BT[:, :, None] - torch.arange(num_keys, device=self.device)
         seen_BTE = back_BTE >= 0
         if window is not None:
             seen_BTE &= back_BTE < window
-        return DenseMask(is_causal=False, seen_BQS=seen_BTE, is_grouped=True)
+        if step.start == 0 or step.width > 1:
+            return DenseMask(is_causal=False, seen_BQS=seen_BTE, is_grouped=True)
+        hidden_BE = torch.zeros(seen_BTE.shape[0], num_keys, dtype=self._dtype, device=self.device)
+        hidden_BE.masked_fill_(~seen_BTE[:, 0], float("-inf"))
+        hidden_NBS = hidden_BE.unflatten(1, (-1, TILE)).transpose(0, 1).contiguous()
+        return TiledMask(hidden_NB11S=hidden_NBS[:, :, None, None])
 
     def advance(self, num_new: int) -> None:
         """End the forward: add each row's real tokens to its length."""
@@ -159,12 +181,13 @@ class SlotCache:
         Args:
             pairs: (row of the source, slot); lengths are those of the source's rows and at most `length`.
         """
-        from_N = torch.tensor([row for row, _ in pairs], device=self.device)
-        to_N = torch.tensor([slot for _, slot in pairs], device=self.device)
+        from_M = torch.tensor([row for row, _ in pairs], device=self.device)
+        to_M = torch.tensor([slot for _, slot in pairs], device=self.device)
+        tiles = -(-length // TILE)
         for name, layer in self.slots.items():
             other = source.slots[name]
-            layer.keys_BSGK[to_N, :length] = other.keys_BSGK[from_N, :length]
-            layer.values_BSGK[to_N, :length] = other.values_BSGK[from_N, :length]
+            layer.keys_NBGSK[:tiles, to_M] = other.keys_NBGSK[:tiles, from_M]
+            layer.values_NBGSK[:tiles, to_M] = other.values_NBGSK[:tiles, from_M]
         for row, slot in pairs:
             self.lengths[slot] = source.lengths[row]
 

@@ -24,6 +24,7 @@ from windlass.train.model.masks import (
     DenseMask,
     Mask,
     PackedMask,
+    TiledMask,
     blockwise_mask,
     dense_mask,
     packed_mask,
@@ -219,6 +220,8 @@ def attend(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: Mask, *, scale: float, soft_cap: float | None
 ) -> Tensor:
     """Return softmax(q k^T * scale) v under the mask, (B, H, T, K); the mask's type selects the kernel."""
+    if isinstance(mask, TiledMask):
+        return _tiled(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale, soft_cap=soft_cap)
     if isinstance(mask, PackedMask):
         return _packed(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale)
     if isinstance(mask, BlockwiseMask):
@@ -263,7 +266,36 @@ def _capped(
     elif mask.is_causal:
         seen_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=q_BHTK.device).tril()
         scores_BHTS = scores_BHTS.masked_fill(~seen_TS, float("-inf"))
-    return scores_BHTS.softmax(dim=-1, dtype=torch.float32).to(v_BHSK.dtype) @ v_BHSK
+    return scores_BHTS.softmax(dim=-1, dtype=_wide(scores_BHTS)).to(v_BHSK.dtype) @ v_BHSK
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _tiled(
+    q_BH1K: Tensor, k_NBGSK: Tensor, v_NBGSK: Tensor, mask: TiledMask, *, scale: float, soft_cap: float | None
+) -> Tensor:
+    """Attention of one token of each row over tiles of keys.
+
+    All sums are over a tile and then over tiles, and a hidden key adds an exact zero: a row's result does not depend on
+    how many tiles the other rows need. Legend: M = B * G, J = H / G queries that share keys.
+    """
+    tiles, rows, groups, size, _ = k_NBGSK.shape
+    q_MJK = (q_BH1K * scale).reshape(rows * groups, -1, q_BH1K.shape[-1])
+    scores_NMJS = torch.matmul(q_MJK, k_NBGSK.flatten(1, 2).transpose(-1, -2))
+    if soft_cap is not None:
+        scores_NMJS = soft_cap * torch.tanh(scores_NMJS / soft_cap)
+    scores_NBGJS = scores_NMJS.view(tiles, rows, groups, -1, size) + mask.hidden_NB11S
+    scores_NMJS = scores_NBGJS.flatten(1, 2)
+    wide = _wide(scores_NMJS)
+    if tiles == 1:
+        shares_NMJS = scores_NMJS.softmax(dim=-1, dtype=wide)
+    else:
+        scores_MJX = scores_NMJS.permute(1, 2, 0, 3).flatten(2)
+        shares_NMJS = scores_MJX.softmax(dim=-1, dtype=wide).unflatten(2, (tiles, size)).permute(2, 0, 1, 3)
+    seen_NMJK = torch.matmul(shares_NMJS.to(v_NBGSK.dtype), v_NBGSK.flatten(1, 2))
+    return (seen_NMJK[0] if tiles == 1 else seen_NMJK.sum(dim=0)).reshape(q_BH1K.shape)
 
 
 def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *, scale: float) -> Tensor:

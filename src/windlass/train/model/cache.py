@@ -14,7 +14,7 @@ from torch import Tensor
 from windlass.train.model.config import ModelConfig
 
 if TYPE_CHECKING:
-    from windlass.train.model.masks import DenseMask
+    from windlass.train.model.masks import Mask
 
 __all__ = ["KVCache", "LayerCache", "LayerStore", "RowCache"]
 
@@ -41,7 +41,7 @@ class RowCache(Protocol):
     def positions(self) -> Tensor:
         """Return the positions of this forward's tokens in their rows, int64 (B, T)."""
 
-    def masks(self, windows: Collection[int | None]) -> Mapping[int | None, DenseMask]:
+    def masks(self, windows: Collection[int | None]) -> Mapping[int | None, Mask]:
         """Return the mask of each window for this forward's tokens."""
 
     def advance(self, num_new: int) -> None:

@@ -14,7 +14,16 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-__all__ = ["BlockwiseMask", "DenseMask", "Mask", "PackedMask", "blockwise_mask", "dense_mask", "packed_mask"]
+__all__ = [
+    "BlockwiseMask",
+    "DenseMask",
+    "Mask",
+    "PackedMask",
+    "TiledMask",
+    "blockwise_mask",
+    "dense_mask",
+    "packed_mask",
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,17 @@ class DenseMask:
 
 
 @dataclass(frozen=True)
+class TiledMask:
+    """Mask of one new token of each row over a cache in tiles: keys and values are (N, B, G, S, K) for N tiles of S tokens.
+
+    Attributes:
+        hidden_NB11S: added to scores: 0 where the token sees a key, minus infinity elsewhere.
+    """
+
+    hidden_NB11S: Tensor
+
+
+@dataclass(frozen=True)
 class PackedMask:
     """Mask for `varlen_attn`: all rows' documents in sequence, given by int32 starts and the last end."""
 
@@ -49,7 +69,7 @@ class BlockwiseMask:
     blocks: BlockMask
 
 
-Mask: TypeAlias = DenseMask | PackedMask | BlockwiseMask
+Mask: TypeAlias = DenseMask | PackedMask | BlockwiseMask | TiledMask
 
 
 def dense_mask(
