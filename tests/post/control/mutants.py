@@ -1,0 +1,188 @@
+"""Mutants of the controller of rollouts, by name; the simulation must catch each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from windlass.post.control.controller import Controller
+from windlass.post.control.records import Drop, Plan, Reserve, Scored
+
+__all__ = ["CAUGHT_AT", "MUTANTS", "mutated"]
+
+Change = tuple[str, Any]
+ORIGINAL = dict(vars(Controller))
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Run with the mutant of this name in place of the shipped controller."""
+    changes = MUTANTS[name]
+    for attribute, replacement in changes.items():
+        setattr(Controller, attribute, replacement)
+    try:
+        yield
+    finally:
+        for attribute in changes:
+            setattr(Controller, attribute, ORIGINAL[attribute])
+
+
+def _bound_plus_one(self: Any, version: int) -> int:
+    return int(ORIGINAL["_due_batch"](self, version)) + 1
+
+
+def _without_mini_batches(self: Any, version: int) -> int:
+    return int((version + self._config.bound) // self._config.steps_per_batch)
+
+
+def _start_without_limit(self: Any, version: int) -> bool:
+    """`ahead` is ignored."""
+    return bool(self._due_batch(version) >= self._next_batch)
+
+
+def _start_without_room(self: Any, version: int) -> bool:
+    """Groups are started although those that are open need all batches until they are due."""
+    limit = self._config.groups_per_batch * (self._config.ahead + 1) - self._num_missing()
+    return bool(self._due_batch(version) >= self._next_batch and len(self._open) < limit)
+
+
+def _start_with_any_weights(self: Any, version: int) -> bool:
+    """Work that can no longer meet the bound is started."""
+    return bool(len(self._open) < self._config.groups_per_batch * (self._config.ahead + 1))
+
+
+def _claims_kept(self: Any, keys: Any) -> None:
+    """Claims of a dead worker are not given back."""
+    for key in keys:
+        self._owners.pop(key, None)
+
+
+def _group_begun_again(self: Any, keys: Any) -> None:
+    """A death costs the finished members of its groups too."""
+    numbers = {key // self._config.group_size for key in keys}
+    for number in numbers & set(self._open):
+        group = self._open[number]
+        size = self._config.group_size
+        if 0 < group.num_done < size:
+            keys = [*keys, *(number * size + member for member in range(size) if group.done[member])]
+            group.done, group.num_done = bytearray(size), 0
+    ORIGINAL["_give_back"](self, keys)
+
+
+def _reserved_again(self: Any, step: int, now_s: float) -> None:
+    """A batch that is wanted again is made anew."""
+    if self._wanted is None:
+        self._wanted, self._wanted_since_s = step, now_s
+
+
+def _due_dropped(self: Any) -> None:
+    """Groups that are late are dropped rather than waited for."""
+    if self._wanted is not None:
+        for number, group in list(self._open.items()):
+            if group.due <= self._next_batch and group.num_done < self._config.group_size:
+                self._drop(number, "late")
+    ORIGINAL["_reserve"](self)
+
+
+def _nothing_needed(self: Any) -> dict[int, int]:
+    """A batch is whatever is complete, although later batches have no room for the groups that are late."""
+    return {0: 0}
+
+
+def _old_reads_ignored(self: Any, event: Any) -> bool:
+    """The version that a sample was started with counts, not the oldest one that it read."""
+    young = replace(event, oldest_version=10**9)
+    return bool(ORIGINAL["_accepts"](self, young))
+
+
+def _repeated_counted(self: Any, event: Any) -> bool:
+    """A sample that arrives twice counts twice."""
+    if event.id.group in self._open and self._open[event.id.group].done[event.id.member]:
+        return True
+    return bool(ORIGINAL["_accepts"](self, event))
+
+
+def _late_refused(self: Any, event: Any) -> bool:
+    """A sample that a worker finished before it was given up is thrown away, and its slot stays occupied."""
+    owner = self._owners.get(self._key(event.id))
+    return owner == event.worker and bool(ORIGINAL["_accepts"](self, event))
+
+
+def _permit_lost(self: Any, number: int) -> None:
+    """A group that leaves still counts as one that is due."""
+    due = self._open[number].due
+    ORIGINAL["_remove"](self, number)
+    if number % 5 == 0:
+        self._due[due + 1] += 1
+
+
+def _older_workers_used(self: Any, version: int) -> int | None:
+    """Members of a group are given to workers whose weights are older than the group's."""
+    return ORIGINAL["_next_sample"](self, version if version < 0 else self._published)  # type: ignore[no-any-return]
+
+
+def _replaced_for_ever(self: Any) -> int:
+    """The limit of replaced groups is ignored."""
+    return 0
+
+
+def _forgotten_at_restart(*kinds: type) -> Mapping[str, Any]:
+    """A rebuilt controller does not read records of these kinds."""
+
+    def rebuilt(cls: Any, config: Any, records: Any, **rest: Any) -> Any:
+        kept = [record for record in records if not isinstance(record, kinds)]
+        return ORIGINAL["rebuilt"].__func__(cls, config, kept, **rest)
+
+    return {"rebuilt": classmethod(rebuilt)}
+
+
+def _younger_at_restart() -> Mapping[str, Any]:
+    """A rebuilt controller takes open groups for new ones, with the weights of the checkpoint."""
+
+    def rebuilt(cls: Any, config: Any, records: Any, *, step: int, **rest: Any) -> Any:
+        old = [replace(each, oldest_version=step) if isinstance(each, Plan) else each for each in records]
+        return ORIGINAL["rebuilt"].__func__(cls, config, old, step=step, **rest)
+
+    return {"rebuilt": classmethod(rebuilt)}
+
+
+def _all_committed(self: Any, step: int) -> None:
+    """A checkpoint frees batches that come after it."""
+    ORIGINAL["_on_committed"](self, step)
+    self._reserved.clear()
+
+
+MUTANTS: Mapping[str, Mapping[str, Any]] = {
+    "bound-plus-one": {"_due_batch": _bound_plus_one},
+    "mini-batches-not-counted": {"_due_batch": _without_mini_batches},
+    "ahead-ignored": {"_may_start": _start_without_limit},
+    "started-without-room": {"_may_start": _start_without_room},
+    "started-too-late": {"_may_start": _start_with_any_weights},
+    "claims-not-returned": {"_give_back": _claims_kept},
+    "finished-lost-with-a-worker": {"_give_back": _group_begun_again},
+    "reservation-not-repeated": {"_on_wanted": _reserved_again},
+    "reservation-freed-early": {"_on_committed": _all_committed},
+    "due-groups-dropped": {"_reserve": _due_dropped},
+    "due-groups-not-waited-for": {"_needed": _nothing_needed},
+    "oldest-read-ignored": {"_accepts": _old_reads_ignored},
+    "repeated-samples-counted": {"_accepts": _repeated_counted},
+    "late-samples-thrown-away": {"_accepts": _late_refused},
+    "permit-not-given-back": {"_remove": _permit_lost},
+    "older-workers-used": {"_next_sample": _older_workers_used},
+    "limit-of-replacement-ignored": {"_num_missing": _replaced_for_ever},
+    "plans-forgotten": _forgotten_at_restart(Plan),
+    "samples-forgotten": _forgotten_at_restart(Scored),
+    "reservations-forgotten": _forgotten_at_restart(Reserve),
+    "drops-forgotten": _forgotten_at_restart(Drop),
+    "versions-forgotten": _younger_at_restart(),
+}
+"""Replaced attributes of the controller by mutant."""
+
+CAUGHT_AT: Mapping[str, int] = {
+    "reservation-freed-early": 33,
+    "drops-forgotten": 21,
+    "limit-of-replacement-ignored": 12,
+}
+"""Seeds that caught a mutant when last measured, where it was not seed 0."""
