@@ -131,7 +131,7 @@ def _replaced_for_ever(self: Any) -> int:
 def _forgotten_at_restart(*kinds: type) -> Mapping[str, Any]:
     """A rebuilt controller does not read records of these kinds."""
 
-    def rebuilt(cls: Any, config: Any, records: Any, **rest: Any) -> Any:
+    def rebuilt(cls: Any, /, config: Any, records: Any, **rest: Any) -> Any:
         kept = [record for record in records if not isinstance(record, kinds)]
         return ORIGINAL["rebuilt"].__func__(cls, config, kept, **rest)
 
@@ -141,7 +141,7 @@ def _forgotten_at_restart(*kinds: type) -> Mapping[str, Any]:
 def _younger_at_restart() -> Mapping[str, Any]:
     """A rebuilt controller takes open groups for new ones, with the weights of the checkpoint."""
 
-    def rebuilt(cls: Any, config: Any, records: Any, *, step: int, **rest: Any) -> Any:
+    def rebuilt(cls: Any, /, config: Any, records: Any, *, step: int, **rest: Any) -> Any:
         old = [replace(each, oldest_version=step) if isinstance(each, Plan) else each for each in records]
         return ORIGINAL["rebuilt"].__func__(cls, config, old, step=step, **rest)
 
