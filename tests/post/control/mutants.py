@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from windlass.post.control.controller import Controller
-from windlass.post.control.records import Drop, Plan, Reserve, Scored
+from windlass.post.control.controller import RolloutController
+from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
 
 __all__ = ["CAUGHT_AT", "MUTANTS", "mutated"]
 
 Change = tuple[str, Any]
-ORIGINAL = dict(vars(Controller))
+ORIGINAL = dict(vars(RolloutController))
 
 
 @contextmanager
@@ -21,12 +21,12 @@ def mutated(name: str) -> Iterator[None]:
     """Run with the mutant of this name in place of the shipped controller."""
     changes = MUTANTS[name]
     for attribute, replacement in changes.items():
-        setattr(Controller, attribute, replacement)
+        setattr(RolloutController, attribute, replacement)
     try:
         yield
     finally:
         for attribute in changes:
-            setattr(Controller, attribute, ORIGINAL[attribute])
+            setattr(RolloutController, attribute, ORIGINAL[attribute])
 
 
 def _bound_plus_one(self: Any, version: int) -> int:
@@ -142,7 +142,7 @@ def _younger_at_restart() -> Mapping[str, Any]:
     """A rebuilt controller takes open groups for new ones, with the weights of the checkpoint."""
 
     def rebuilt(cls: Any, /, config: Any, records: Any, *, step: int, **rest: Any) -> Any:
-        old = [replace(each, oldest_version=step) if isinstance(each, Plan) else each for each in records]
+        old = [replace(each, oldest_version=step) if isinstance(each, PlanGroup) else each for each in records]
         return ORIGINAL["rebuilt"].__func__(cls, config, old, step=step, **rest)
 
     return {"rebuilt": classmethod(rebuilt)}
@@ -172,10 +172,10 @@ MUTANTS: Mapping[str, Mapping[str, Any]] = {
     "permit-not-given-back": {"_remove": _permit_lost},
     "older-workers-used": {"_next_sample": _older_workers_used},
     "limit-of-replacement-ignored": {"_num_missing": _replaced_for_ever},
-    "plans-forgotten": _forgotten_at_restart(Plan),
+    "plans-forgotten": _forgotten_at_restart(PlanGroup),
     "samples-forgotten": _forgotten_at_restart(Scored),
-    "reservations-forgotten": _forgotten_at_restart(Reserve),
-    "drops-forgotten": _forgotten_at_restart(Drop),
+    "reservations-forgotten": _forgotten_at_restart(ReserveBatch),
+    "drops-forgotten": _forgotten_at_restart(DropGroup),
     "versions-forgotten": _younger_at_restart(),
 }
 """Replaced attributes of the controller by mutant."""

@@ -16,10 +16,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from tests.post.control.mutants import mutated
-from windlass.post.control.controller import Controller, ControllerConfig
+from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.messages import (
     BatchWanted,
-    Cancel,
+    CancelSamples,
     CheckpointCommitted,
     Command,
     Event,
@@ -35,7 +35,7 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import Commit, Drop, Plan, Record, Reserve, Scored
+from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 from windlass.post.rollout.types import SampleId
 
 __all__ = ["Result", "Scenario", "draw", "simulate"]
@@ -84,7 +84,7 @@ class Result:
     killed_after: Counter[str] = field(default_factory=Counter)
     time: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    controller: Controller | None = None
+    controller: RolloutController | None = None
 
 
 class Failure(Exception):
@@ -163,7 +163,7 @@ class _World:
         self.tasks: list[tuple[float, int, Callable[[], None]]] = []
         self.log: list[Record] = []
         self.num_durable = 0
-        self.controller: Controller | None = Controller(self.config, rows=_row)
+        self.controller: RolloutController | None = RolloutController(self.config, rows=_row)
         self.engines: dict[str, _Engine] = {}
         self.known_version: dict[str, int] = {}
         self.num_named = 0
@@ -262,14 +262,14 @@ class _World:
                 self.after(COMMAND_DELAY, lambda: self.receive(command))
             case Load():
                 self.after(COMMAND_DELAY, lambda: self.load(command))
-            case Cancel():
+            case CancelSamples():
                 self.after(COMMAND_DELAY, lambda: self.cancel(command))
             case UseBatch():
                 self.use(command)
-            case Plan() | Scored() | Drop() | Reserve() | Commit():
+            case PlanGroup() | Scored() | DropGroup() | ReserveBatch() | CommitStep():
                 self.log.append(command)
                 self.view(command)
-                if isinstance(command, Reserve | Commit):
+                if isinstance(command, ReserveBatch | CommitStep):
                     self.num_durable = len(self.log)
 
     # ---------------------------------------------------------------------------------------------------- workers
@@ -327,7 +327,7 @@ class _World:
         self.after(self.delay(), lambda: self.send(WorkerLeft(worker=engine.name)))
         self.after(self.rng.uniform(0, 5), self.join)
 
-    def cancel(self, command: Cancel) -> None:
+    def cancel(self, command: CancelSamples) -> None:
         engine = self.engines[command.worker]
         for sample_id in command.ids:
             engine.waiting.pop(sample_id, None)
@@ -418,7 +418,7 @@ class _World:
         self.is_training = True
         self.reset_view()
         self.known_version = {}
-        self.controller = Controller.rebuilt(self.config, self.log, step=self.step, rows=_row)
+        self.controller = RolloutController.rebuilt(self.config, self.log, step=self.step, rows=_row)
         for group in self.controller.complete:
             if self.is_rejected(group):  # the process died between the last sample and the rejection
                 self.send(GroupRejected(group=group, reason="constant"))
@@ -440,7 +440,7 @@ class _World:
 
     def view(self, record: Record) -> None:
         match record:
-            case Plan():
+            case PlanGroup():
                 if record.group != self.num_planned or record.row != _row(record.group):
                     raise Failure(f"group {record.group} is planned, {self.num_planned} is next")
                 self.num_planned += 1
@@ -452,12 +452,12 @@ class _World:
                 if record.id.member in members or record.id.group not in self.open:
                     raise Failure(f"{record.id} is scored twice, or after its group was closed")
                 members[record.id.member] = (record.oldest_version, record.length)
-            case Drop():
+            case DropGroup():
                 if record.reason != "constant" or not self.is_rejected(record.group):
                     raise Failure(f"group {record.group} is dropped: {record.reason}")
                 del self.open[record.group]
                 self.dropped.add(record.group)
-            case Reserve():
+            case ReserveBatch():
                 for group in record.groups:
                     del self.open[group]
                 batch = record.step // self.config.steps_per_batch

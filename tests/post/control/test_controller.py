@@ -14,10 +14,10 @@ import pytest
 
 from tests.post.control.mutants import CAUGHT_AT, MUTANTS
 from tests.post.control.simulation import Scenario, draw, simulate
-from windlass.post.control.controller import Controller, ControllerConfig
+from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.messages import (
     BatchWanted,
-    Cancel,
+    CancelSamples,
     CheckpointCommitted,
     Claim,
     Command,
@@ -35,7 +35,7 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import Commit, Drop, Plan, Record, Reserve, Scored, oldest_version
+from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 from windlass.post.rollout.types import SampleId, TokenSpan
 
 NUM_SEEDS = 120
@@ -93,7 +93,16 @@ def test_the_process_is_killed_after_every_kind_of_command() -> None:
     """The log then ends with that command or before it, and nothing after it was done."""
     result = simulate(replace(FAILURES, kills_at_commands=0.02, num_steps=300, checkpoint_every=2))
     assert result.failure == ""
-    assert {*result.killed_after} >= {"Plan", "Scored", "Reserve", "Commit", "Give", "Load", "UseBatch", "Wait"}
+    assert {*result.killed_after} >= {
+        "PlanGroup",
+        "Scored",
+        "ReserveBatch",
+        "CommitStep",
+        "Give",
+        "Load",
+        "UseBatch",
+        "Wait",
+    }
 
 
 @pytest.mark.sim
@@ -142,8 +151,8 @@ def test_state_stays_small_in_ten_thousand_steps_without_a_checkpoint() -> None:
 class Run:
     """A controller, its log, and one worker that finishes what it has when it is asked to."""
 
-    def __init__(self, config: ControllerConfig, controller: Controller | None = None) -> None:
-        self.controller = controller or Controller(config)
+    def __init__(self, config: ControllerConfig, controller: RolloutController | None = None) -> None:
+        self.controller = controller or RolloutController(config)
         self.now_s = 0.0
         self.log: list[Record] = []
         self.claims: dict[str, list[Claim]] = {}
@@ -196,14 +205,17 @@ def sample(group: int, member: int, attempt: int = 0) -> SampleId:
 
 def test_at_bound_0_batches_are_consecutive_groups_of_the_current_weights() -> None:
     run = Run(SYNCHRONOUS)
-    assert of(Plan, run.join()) == [Plan(group=0, row=0, oldest_version=0), Plan(group=1, row=1, oldest_version=0)]
+    assert of(PlanGroup, run.join()) == [
+        PlanGroup(group=0, row=0, oldest_version=0),
+        PlanGroup(group=1, row=1, oldest_version=0),
+    ]
     assert run.train(0) == (0, 1)
     assert [claim.oldest_version for claim in run.claims["a"]] == [1] * 4
     assert run.train(1) == (2, 3)
     assert run.log[-3:] == [
-        Reserve(step=1, groups=(2, 3)),
-        Plan(group=4, row=4, oldest_version=2),
-        Plan(group=5, row=5, oldest_version=2),
+        ReserveBatch(step=1, groups=(2, 3)),
+        PlanGroup(group=4, row=4, oldest_version=2),
+        PlanGroup(group=5, row=5, oldest_version=2),
     ]
 
 
@@ -264,7 +276,7 @@ def test_a_sample_that_arrives_after_its_worker_was_given_up_counts_and_the_othe
     run.send(WorkerLeft(worker="a"))
     done = run.send(SampleScored(worker="a", id=sample(0, 0), oldest_version=0, length=10))
     assert done == [
-        Cancel(worker="b", ids=(sample(0, 0, attempt=1),)),
+        CancelSamples(worker="b", ids=(sample(0, 0, attempt=1),)),
         Scored(id=sample(0, 0), oldest_version=0, length=10),
     ]
     assert run.send(SampleScored(worker="b", id=sample(0, 0, attempt=1), oldest_version=0, length=10)) == []
@@ -298,7 +310,7 @@ def test_a_worker_that_joins_again_keeps_what_it_holds() -> None:
     holds = (sample(0, 0), sample(0, 1), sample(1, 0))
     again = run.send(WorkerJoined(worker="a", num_slots=9, version=0, holds=holds))
     assert again == [
-        Cancel(worker="a", ids=(sample(0, 0),)),
+        CancelSamples(worker="a", ids=(sample(0, 0),)),
         Give(worker="a", claims=(Claim(id=sample(1, 1, attempt=1), oldest_version=0),)),
     ]
 
@@ -308,8 +320,11 @@ def test_a_rejected_group_is_replaced_in_its_batch_up_to_the_limit() -> None:
     run.join()
     run.finish(count=1)
     rejected = run.send(SampleScored(worker="a", id=sample(0, 1), oldest_version=0, length=5, rejected="constant"))
-    assert rejected[1:3] == [Drop(group=0, reason="constant", length=15), Plan(group=2, row=2, oldest_version=0)]
-    assert run.send(GroupRejected(group=1, reason="constant"))[-1] == Drop(group=1, reason="constant", length=0)
+    assert rejected[1:3] == [
+        DropGroup(group=0, reason="constant", length=15),
+        PlanGroup(group=2, row=2, oldest_version=0),
+    ]
+    assert run.send(GroupRejected(group=1, reason="constant"))[-1] == DropGroup(group=1, reason="constant", length=0)
     run.claims["a"] = [claim for claim in run.claims["a"] if claim.id.group == 2]
     run.send(BatchWanted(step=0))
     assert batch_of(run.finish()) == (2,)
@@ -327,7 +342,7 @@ def test_a_sample_that_kills_its_workers_costs_its_group() -> None:
     for number in range(3):
         run.join(f"w{number}", num_slots=1)
         left = run.send(WorkerLeft(worker=f"w{number}"))
-    assert left == [Drop(group=0, reason="attempts", length=0)]
+    assert left == [DropGroup(group=0, reason="attempts", length=0)]
 
 
 def test_a_learner_that_restarts_gets_the_same_batches_from_the_same_and_from_a_rebuilt_controller() -> None:
@@ -338,7 +353,7 @@ def test_a_learner_that_restarts_gets_the_same_batches_from_the_same_and_from_a_
     run.finish(count=3)
     run.send(LearnerRestarted(step=2))
     assert [batch_of(run.send(BatchWanted(step=step))) for step in (2, 3)] == used[2:]
-    rebuilt = Run(BOUND_2, Controller.rebuilt(BOUND_2, run.log, step=2))
+    rebuilt = Run(BOUND_2, RolloutController.rebuilt(BOUND_2, run.log, step=2))
     assert rebuilt.controller.complete == run.controller.complete
     assert [batch_of(rebuilt.send(BatchWanted(step=step))) for step in (2, 3)] == used[2:]
     finished = {record.id for record in run.log if isinstance(record, Scored)}
@@ -351,7 +366,7 @@ def test_a_batch_that_is_committed_or_out_of_order_is_an_error() -> None:
     run = Run(SYNCHRONOUS)
     run.join()
     run.train(0)
-    assert run.send(CheckpointCommitted(step=1)) == [Commit(step=1)]
+    assert run.send(CheckpointCommitted(step=1)) == [CommitStep(step=1)]
     with pytest.raises(ValueError, match="the batch of step 0 is number 0; there are 1 to 1"):
         run.send(BatchWanted(step=0))
     with pytest.raises(ValueError, match="step 3"):
@@ -363,9 +378,9 @@ def test_groups_that_cannot_meet_a_bound_that_was_lowered_are_dropped_and_counte
     run.join(num_slots=2)
     del run.claims["a"][0]
     run.train(0), run.train(1)
-    rebuilt = Run(SYNCHRONOUS, Controller.rebuilt(SYNCHRONOUS, run.log, step=2))
-    dropped = of(Drop, rebuilt.join(version=2))
-    assert Drop(group=0, reason="bound", length=10) in dropped
+    rebuilt = Run(SYNCHRONOUS, RolloutController.rebuilt(SYNCHRONOUS, run.log, step=2))
+    dropped = of(DropGroup, rebuilt.join(version=2))
+    assert DropGroup(group=0, reason="bound", length=10) in dropped
     assert rebuilt.controller.counts["dropped_bound"] == len(dropped)
     assert len(rebuilt.train(2)) == 2
 

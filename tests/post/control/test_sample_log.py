@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.post.control.records import Drop, Plan, Reserve, Scored
+from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
 from windlass.post.control.sample_log import SampleLog
 from windlass.post.control.sample_reader import SampleFolder, StoredSample, read_samples
 from windlass.post.control.scoring import ScoredSample
@@ -42,15 +42,15 @@ def scored(group: int, member: int = 0, *, tokens: int = 3, reward: float = 1.0,
     )
 
 
-def group(number: int, size: int = 2) -> list[Plan | ScoredSample]:
-    plan = Plan(group=number, row=number + 100, oldest_version=number)
+def group(number: int, size: int = 2) -> list[PlanGroup | ScoredSample]:
+    plan = PlanGroup(group=number, row=number + 100, oldest_version=number)
     return [plan, *(scored(number, member) for member in range(size))]
 
 
 def add_step(log: SampleLog, step: int, groups: tuple[int, ...]) -> None:
     for number in groups:
         log.append(*group(number))
-    log.append(Reserve(step=step, groups=groups))
+    log.append(ReserveBatch(step=step, groups=groups))
     log.flush()
 
 
@@ -102,18 +102,18 @@ def test_what_was_written_is_read_again(
         want[step] = []
         for each in groups:
             prompt = tuple(data.draw(st.lists(st.integers(0, 9), max_size=3)))
-            log.append(Plan(group=each, row=each, oldest_version=0))
+            log.append(PlanGroup(group=each, row=each, oldest_version=0))
             if data.draw(st.booleans()):
                 log.write()
             made = [data.draw(samples(each, member, prompt)) for member in range(data.draw(st.integers(1, 2)))]
             log.append(*made)
             want[step] += made
-        log.append(Reserve(step=step, groups=groups))
+        log.append(ReserveBatch(step=step, groups=groups))
         if data.draw(st.booleans()):  # close and open again
             log.flush()
             log.close()
             log = SampleLog(folder, segment_bytes=segment_bytes)
-    log.append(Plan(group=99, row=0, oldest_version=0))
+    log.append(PlanGroup(group=99, row=0, oldest_version=0))
     want[None] = [data.draw(samples(99, 0, ()))]
     log.append(*want[None])
     log.flush()
@@ -137,7 +137,7 @@ def test_what_was_written_is_read_again(
 def test_a_reward_that_is_not_a_number_stays_none(tmp_path: Path) -> None:
     log = SampleLog(tmp_path)
     odd = replace(scored(0), rewards={"exact": None}, reward=float("nan"))
-    log.append(odd, Reserve(step=0, groups=(0,)))
+    log.append(odd, ReserveBatch(step=0, groups=(0,)))
     log.flush()
     [found] = log.stored(0) or []
     assert found.rewards == {"exact": None}
@@ -298,7 +298,7 @@ def test_segments_that_no_checkpoint_needs_are_deleted(tmp_path: Path) -> None:
         add_step(log, step, (step,))
     log.commit(5, oldest_step=4)
     assert len(list(tmp_path.glob("*.samples"))) > 6  # group 50 is in the first one
-    log.append(Drop(group=50, reason="late", length=6))
+    log.append(DropGroup(group=50, reason="late", length=6))
     add_step(log, 6, (6,))
     add_step(log, 7, (7,))
     assert list(log.steps) == [5, 6, 7]
@@ -312,7 +312,9 @@ def test_segments_that_no_checkpoint_needs_are_deleted(tmp_path: Path) -> None:
 
 def test_dropped_groups_are_read_with_their_reason(tmp_path: Path) -> None:
     log = SampleLog(tmp_path)
-    log.append(*group(0), *group(1), *group(2), Reserve(step=0, groups=(1,)), Drop(group=0, reason="old", length=6))
+    log.append(
+        *group(0), *group(1), *group(2), ReserveBatch(step=0, groups=(1,)), DropGroup(group=0, reason="old", length=6)
+    )
     log.flush()
     assert [(each.step, each.scored.sample.id.group, each.dropped) for each in read_samples(tmp_path)] == [
         (0, 1, ""),
@@ -325,8 +327,8 @@ def test_dropped_groups_are_read_with_their_reason(tmp_path: Path) -> None:
     assert [each.scored.sample.id.group for each in read_samples(tmp_path, step=0)] == [1, 1]
     assert [each.scored.sample.id.member for each in read_samples(tmp_path, group=2)] == [0, 1]
     scores = [Scored(id=SampleId(group=2, member=member), oldest_version=2, length=3) for member in range(2)]
-    assert [each for each in log.records() if each not in group(1)][-3:] == [*scores, Reserve(step=0, groups=(1,))]
-    assert [each.group for each in log.records() if isinstance(each, Plan)] == [1, 2]
+    assert [each for each in log.records() if each not in group(1)][-3:] == [*scores, ReserveBatch(step=0, groups=(1,))]
+    assert [each.group for each in log.records() if isinstance(each, PlanGroup)] == [1, 2]
 
 
 def test_a_folder_without_samples_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Controller of rollouts: plans groups, gives samples to workers, and bounds the staleness of every trained token.
 
 Pure: an event goes in, commands come out; no clock, files, threads or random numbers. The learner's process drives it,
-stores the commands that are records (`Plan`, `Scored`, `Drop`, `Reserve`, `Commit`) before it acts on any other, and can build it
+stores the commands that are records (`PlanGroup`, `Scored`, `DropGroup`, `ReserveBatch`, `CommitStep`) before it acts on any other, and can build it
 again from them. Steps and versions both count finished optimiser steps. A batch has G groups and is used for m steps.
 
 The bound holds by construction. A group that is started with weights of version v is *due* in batch
@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 
 from windlass.post.control.messages import (
     BatchWanted,
-    Cancel,
+    CancelSamples,
     CheckpointCommitted,
     Claim,
     Command,
@@ -40,10 +40,10 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import Commit, Drop, Plan, Record, Reserve, Scored
+from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 from windlass.post.rollout.types import SampleId
 
-__all__ = ["Controller", "ControllerConfig"]
+__all__ = ["ControllerConfig", "RolloutController"]
 
 LEARNER = ""
 """Owner of a sample that is generated and not scored yet: such a sample survives its worker."""
@@ -107,7 +107,7 @@ class _Worker:
     claims: dict[int, SampleId] = field(default_factory=dict)
 
 
-class Controller:
+class RolloutController:
     """State of all groups that are not committed.
 
     Args:
@@ -138,7 +138,7 @@ class Controller:
     @classmethod
     def rebuilt(
         cls, config: ControllerConfig, records: Iterable[Record], *, step: int, rows: Callable[[int], int] = int
-    ) -> Controller:
+    ) -> RolloutController:
         """Return the controller of a learner that restarts at a step, after these records.
 
         Claims are not recorded: a worker that lived on joins again and names what it holds. Groups of `complete` should
@@ -147,14 +147,14 @@ class Controller:
         self = cls(config, rows)
         self._next_batch = self._committed = step // config.steps_per_batch
         for record in records:
-            if isinstance(record, Plan):
+            if isinstance(record, PlanGroup):
                 self._start(record.group, record.oldest_version)
             elif isinstance(record, Scored):
                 if self.wants(record.id):
                     self._finish(record.id, record.length)
-            elif isinstance(record, Reserve):
+            elif isinstance(record, ReserveBatch):
                 self._take(record.step // config.steps_per_batch, record.groups)
-            elif isinstance(record, Drop) and record.group in self._open:
+            elif isinstance(record, DropGroup) and record.group in self._open:
                 self._remove(record.group)
         self._published = step
         self._shed()
@@ -255,7 +255,7 @@ class Controller:
             claimed = self._workers[owner].claims.pop(key)
             if owner != event.worker or claimed != event.id:
                 self._is_released = True
-                self._out.append(Cancel(worker=owner, ids=(claimed,)))
+                self._out.append(CancelSamples(worker=owner, ids=(claimed,)))
         return True
 
     def _finish(self, sample_id: SampleId, length: int) -> None:
@@ -312,11 +312,11 @@ class Controller:
         for key in range(number * self._config.group_size, (number + 1) * self._config.group_size):
             owner = self._owners.pop(key, None)
             if owner in self._workers and (claimed := self._workers[owner].claims.pop(key, None)) is not None:
-                self._out.append(Cancel(worker=owner, ids=(claimed,)))
+                self._out.append(CancelSamples(worker=owner, ids=(claimed,)))
         self._remove(number)
         self.counts[f"dropped_{reason}"] += 1
         self.counts["dropped_tokens"] += group.length
-        self._out.append(Drop(group=number, reason=reason, length=group.length))
+        self._out.append(DropGroup(group=number, reason=reason, length=group.length))
 
     def _shed(self) -> None:
         """Drop open groups that cannot meet a bound that was lowered since they were started."""
@@ -371,7 +371,7 @@ class Controller:
         step, self._wanted = self._wanted, None
         start = step - step % self._config.steps_per_batch
         self._take(self._next_batch, groups)
-        self._out += [Reserve(step=start, groups=groups), UseBatch(step=step, groups=groups)]
+        self._out += [ReserveBatch(step=start, groups=groups), UseBatch(step=step, groups=groups)]
 
     def _needed(self) -> dict[int, int]:
         """Return how many groups that are due up to a batch the next one must take, by that batch."""
@@ -398,7 +398,7 @@ class Controller:
         for old in range(self._committed, batch):
             self._reserved.pop(old, None)
         self._committed = max(self._committed, batch)
-        self._out.append(Commit(step=step))
+        self._out.append(CommitStep(step=step))
 
     def _learner_wait(self) -> Wait:
         num_missing = max(1, self._config.groups_per_batch - len(self._complete))
@@ -424,7 +424,7 @@ class Controller:
             else:
                 unwanted.append(sample_id)
         if unwanted:
-            self._out.append(Cancel(worker=event.worker, ids=tuple(unwanted)))
+            self._out.append(CancelSamples(worker=event.worker, ids=tuple(unwanted)))
         self._give_back(before.claims.keys() - worker.claims.keys() if before else ())
         self._ask_to_load(event.worker)
 
@@ -492,7 +492,7 @@ class Controller:
             if version < 0 or not self._may_start(version):
                 return None
             number = self._next_group
-            self._out.append(Plan(group=number, row=self._rows(number), oldest_version=version))
+            self._out.append(PlanGroup(group=number, row=self._rows(number), oldest_version=version))
             self._start(number, version)
             self._is_released = True  # others with free slots can generate members of the new group
 

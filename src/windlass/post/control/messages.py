@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from windlass.post.control.records import Commit, Drop, Plan, Reserve, Scored
+from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, ReserveBatch, Scored
 from windlass.post.rollout.types import SampleId
 
 __all__ = [
     "BatchWanted",
-    "Cancel",
+    "CancelSamples",
     "CheckpointCommitted",
     "Claim",
     "Command",
@@ -172,7 +172,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class CancelSamples:
     """Let a worker end samples that are not needed; what it has of them is ignored."""
 
     worker: str
@@ -205,4 +205,6 @@ class Wait:
     groups: tuple[int, ...] = ()
 
 
-Command: TypeAlias = Plan | Scored | Drop | Reserve | Commit | Give | Load | Cancel | UseBatch | Wait
+Command: TypeAlias = (
+    PlanGroup | Scored | DropGroup | ReserveBatch | CommitStep | Give | Load | CancelSamples | UseBatch | Wait
+)

@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from windlass.post.rollout.types import SampleId, TokenSpan
 
-__all__ = ["Commit", "Drop", "Plan", "Record", "Reserve", "Scored", "oldest_version"]
+__all__ = ["CommitStep", "DropGroup", "PlanGroup", "Record", "ReserveBatch", "Scored", "oldest_version"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanGroup:
     """A group was started.
 
     Attributes:
@@ -44,7 +44,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
+class ReserveBatch:
     """Groups became the batch of a step; durable before the step uses it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class DropGroup:
     """A group will not be trained on.
 
     Attributes:
@@ -70,13 +70,13 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommitStep:
     """A checkpoint exists in which this number of optimiser steps is finished; no earlier batch is used again."""
 
     step: int
 
 
-Record: TypeAlias = Plan | Scored | Reserve | Drop | Commit
+Record: TypeAlias = PlanGroup | Scored | ReserveBatch | DropGroup | CommitStep
 
 
 def oldest_version(spans: Iterable[TokenSpan]) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from windlass.post.control.assembly import BatchAssembly, OpenBatch
 from windlass.post.control.config import RolloutConfig
-from windlass.post.control.records import Plan, Reserve
+from windlass.post.control.records import PlanGroup, ReserveBatch
 from windlass.post.control.sample_log import SampleLog
 from windlass.post.control.sample_reader import SampleReplay
 from windlass.post.control.scoring import AnswerScorer, ScoredSample
@@ -177,8 +177,8 @@ class RolloutLoader(PreparedPosition):
         truths = [self._truths[rows[sample.id.group]] if self._truths else None for sample in samples]
         scored = self._scorer.score(samples, prompts, truths)
         if self._log is not None:
-            plans = [Plan(group=group, row=row, oldest_version=version) for group, row in rows.items()]
-            self._log.append(*plans, *scored, Reserve(step=step, groups=tuple(rows)))
+            plans = [PlanGroup(group=group, row=row, oldest_version=version) for group, row in rows.items()]
+            self._log.append(*plans, *scored, ReserveBatch(step=step, groups=tuple(rows)))
             self._log.flush()
         return scored
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from windlass.core.json_text import decode_json
-from windlass.post.control.records import Commit, Drop, Plan, Record, Reserve, Scored, oldest_version
+from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
 from windlass.record.frames import HEADER, frame
@@ -26,7 +26,7 @@ __all__ = ["FrameHeader", "LogEntry", "encode_frame", "read_headers", "record_of
 
 _FRAME_START = re.compile(rb"\n[0-9a-f]{8} [0-9a-f]{8} ")
 
-LogEntry: TypeAlias = Plan | ScoredSample | Reserve | Drop | Commit
+LogEntry: TypeAlias = PlanGroup | ScoredSample | ReserveBatch | DropGroup | CommitStep
 """Entry of a log: a record, with the sample itself in place of `Scored`."""
 
 Row: TypeAlias = list[Any]
@@ -61,15 +61,15 @@ def encode_frame(entries: Sequence[LogEntry], **facts: object) -> bytes:
     return frame(b"%08x%s%s%s" % (len(text), text, ids.tobytes(), (short if is_short else exact).tobytes()))
 
 
-def _row(entry: Plan | Reserve | Drop | Commit) -> Row:
+def _row(entry: PlanGroup | ReserveBatch | DropGroup | CommitStep) -> Row:
     match entry:
-        case Plan():
+        case PlanGroup():
             return ["plan", entry.group, entry.row, entry.oldest_version]
-        case Reserve():
+        case ReserveBatch():
             return ["reserve", entry.step, entry.groups]
-        case Drop():
+        case DropGroup():
             return ["drop", entry.group, entry.reason, entry.length]
-        case Commit():
+        case CommitStep():
             return ["commit", entry.step]
 
 
@@ -77,17 +77,17 @@ def record_of(row: Row) -> Record | None:
     """Return the record in a row of a header; None for a prompt."""
     match row:
         case ["plan", group, place, oldest]:
-            return Plan(group=group, row=place, oldest_version=oldest)
+            return PlanGroup(group=group, row=place, oldest_version=oldest)
         case ["sample", group, member, attempt, count, _, spans, *_]:
             at = SampleId(group=group, member=member, attempt=attempt)
             oldest = oldest_version(_spans(spans)) if count else 0
             return Scored(id=at, oldest_version=oldest, length=count)
         case ["reserve", step, groups]:
-            return Reserve(step=step, groups=tuple(groups))
+            return ReserveBatch(step=step, groups=tuple(groups))
         case ["drop", group, reason, length]:
-            return Drop(group=group, reason=reason, length=length)
+            return DropGroup(group=group, reason=reason, length=length)
         case ["commit", step]:
-            return Commit(step=step)
+            return CommitStep(step=step)
     return None
 
 

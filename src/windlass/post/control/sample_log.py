@@ -18,7 +18,7 @@ from pathlib import Path
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json
-from windlass.post.control.records import Commit, Plan, Record, Reserve, Scored
+from windlass.post.control.records import CommitStep, PlanGroup, Record, ReserveBatch, Scored
 from windlass.post.control.sample_frames import LogEntry, encode_frame, read_headers, record_of
 from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.control.scoring import ScoredSample
@@ -124,12 +124,12 @@ class SampleLog:
         places |= {place for group in self._index.open.values() for place in group.places}
         for place in sorted(places):
             for record in map(record_of, read_headers(self._folder.frame(place))[0][0][1]["rows"]):
-                is_plan = isinstance(record, Plan) and record.group in live
+                is_plan = isinstance(record, PlanGroup) and record.group in live
                 if is_plan or (isinstance(record, Scored) and record.id.group in live):
                     assert record is not None
                     yield record
         for number, step in sorted(steps.items()):
-            yield Reserve(step=number, groups=tuple(step.groups))
+            yield ReserveBatch(step=number, groups=tuple(step.groups))
 
     def commit(self, step: int, *, oldest_step: int | None = None) -> None:
         """Record that a checkpoint after `step` steps is on disk; earlier steps are no longer kept in memory.
@@ -140,7 +140,7 @@ class SampleLog:
         Raises:
             PreconditionError: as `write`.
         """
-        self.append(Commit(step=step))
+        self.append(CommitStep(step=step))
         self.flush()
         self._index.steps = {number: found for number, found in self._index.steps.items() if number >= step}
         if oldest_step is not None:
