@@ -15,6 +15,7 @@ from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.objectives.module import ObjectiveModule
 from windlass.train.build import build_trainer
+from windlass.train.data.protocol import NotReady
 from windlass.train.hf.sources import load_model
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.parallel.world import World
@@ -74,7 +75,7 @@ def trainer_of(resolved: ResolvedRecipe) -> Trainer[TokenBatch]:
 
 def first_batch(trainer: Trainer[TokenBatch]) -> TokenBatch:
     assert isinstance(trainer.loader, RolloutLoader)
-    return next(iter(trainer.loader))
+    return next(batch for batch in trainer.loader if not isinstance(batch, NotReady))
 
 
 def reverse_kl(trainer: Trainer[TokenBatch]) -> float:

@@ -16,6 +16,7 @@ from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.objectives.module import ObjectiveModule
 from windlass.train.build import build_trainer
+from windlass.train.data.protocol import NotReady
 from windlass.train.hf.sources import load_model
 from windlass.train.parallel.world import World
 from windlass.train.resolve import ResolvedRecipe, resolve
@@ -78,7 +79,7 @@ def rollouts_of(trainer: Trainer[TokenBatch]) -> RolloutLoader:
 
 
 def first_batch(trainer: Trainer[TokenBatch]) -> TokenBatch:
-    return next(iter(rollouts_of(trainer)))
+    return next(batch for batch in rollouts_of(trainer) if not isinstance(batch, NotReady))
 
 
 def test_rewards_rise(tmp_path: Path, base: Path) -> None:
@@ -226,7 +227,7 @@ def test_a_batch_is_learned_in_several_steps_of_whole_groups(tmp_path: Path, bas
     trainer = trainer_of(grpo(tmp_path, base, *MINIBATCHES, "rollout.drop_constant_groups=false"))
     loader = rollouts_of(trainer)
     assert loader.batches_per_epoch == 8
-    batches = iter(loader)
+    batches = (batch for batch in loader if not isinstance(batch, NotReady))
     steps = [next(batches) for _ in range(4)]
     assert steps[2] is steps[0]
     assert steps[3] is steps[1]

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, Key
 from windlass.core.errors import Problem, SpecError, WindlassError
-from windlass.post.control.config import RewardsConfig, RolloutConfig
+from windlass.post.control.config import AsyncConfig, RewardsConfig, RolloutConfig
 from windlass.post.data.config import MixtureConfig, RowKind
 from windlass.post.objectives.config import (
     AdvantageConfig,
@@ -141,14 +141,33 @@ class RolloutRecipe(PostRecipe):
     ROWS: ClassVar[RowKind] = "prompt"
 
     rollout: Annotated[RolloutConfig, Doc("How answers are generated.")] = RolloutConfig()
+    asynchronous: Annotated[AsyncConfig, Key("async"), Doc("Generation beside learning.")] = AsyncConfig()
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
         yield from super(RolloutRecipe, self).check()
+        yield from self._check_async()
         longest = self.data.max_length + self.rollout.max_new_tokens
         if longest > self.data.microbatch_tokens:
             message = f"a prompt and its answer may have {longest} tokens, more than a microbatch"
             yield "data.microbatch_tokens", message, "shape-conflict", f"write at least {longest}"
+
+    def _check_async(self) -> Iterator[Diagnostic]:
+        bound, steps = self.asynchronous.bound, self.rollout.steps_per_batch
+        if not bound:
+            for name in ("workers", "threads", "ahead", "probe_factor"):
+                if getattr(self.asynchronous, name) != getattr(AsyncConfig(), name):
+                    message = f"async.{name} has no effect with `async.bound: 0`"
+                    yield f"async.{name}", message, "setting-unused", "set `async.bound=2`, or remove it"
+            return
+        if self.rollout.only or self.rollout.replay:
+            name = "only" if self.rollout.only else "replay"
+            message = f"async.bound has no effect with `rollout.{name}`: nothing is learned while answers are generated"
+            yield "async.bound", message, "setting-unused", "write 0"
+        if bound < steps * (self.asynchronous.ahead + 1) - 1:
+            message = f"async.bound of {bound} leaves no room for {self.asynchronous.ahead} batches ahead"
+            least = steps * (self.asynchronous.ahead + 1) - 1
+            yield "async.bound", message, "shape-conflict", f"write at least {least}, or lower `async.ahead`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +200,12 @@ class PolicyRecipe(RolloutRecipe):
         if is_needed and self.reference is None and not isinstance(self.model, StartingModel):
             message = "a KL penalty needs a reference model, and this run starts from none"
             yield "objective.kl.coefficient", message, "missing-key", "set `reference.from` to a model, or write 0"
+        if self.asynchronous.bound and self.objective.correction is None:
+            message = (
+                f"with async.bound {self.asynchronous.bound}, answers are of older weights, and nothing corrects that"
+            )
+            hint = "set `objective.correction={clamp_max: 2}` (or `mask_max`), at the level of tokens or sequences"
+            yield "objective.correction", message, "missing-key", hint
         if self.reference is not None and not is_needed:
             message = "`reference` has no effect without a KL penalty"
             yield "reference", message, "setting-unused", "set `objective.kl.coefficient`, or remove `reference`"

@@ -25,6 +25,7 @@ from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
 from windlass.post.objectives.config import AdvantageConfig
 from windlass.train.batch import IGNORE
+from windlass.train.data.protocol import Share
 
 __all__ = ["BatchAssembly", "OpenBatch", "StreamScorer", "rollout_rows"]
 
@@ -51,6 +52,7 @@ class BatchAssembly:
         microbatch_tokens: most tokens of a microbatch, padding included.
         pad_id: id of padding.
         streams: what scores each further stream, such as `reference`, once per batch.
+        share: this process's share of the microbatches.
 
     Attributes:
         metrics: means over the last batch.
@@ -66,10 +68,11 @@ class BatchAssembly:
         microbatch_tokens: int,
         pad_id: int,
         streams: Mapping[str, StreamScorer] | None = None,
+        share: Share | None = None,
     ) -> None:
         self._rollout, self._rewards, self._advantage, self._weight = rollout, rewards, advantage, weight
         self._microbatch_tokens, self._pad_id = microbatch_tokens, pad_id
-        self._streams = dict(streams or {})
+        self._streams, self._share = dict(streams or {}), share or Share()
         self.metrics: dict[str, float] = {}
 
     def batches(self, scored: Sequence[ScoredSample]) -> tuple[TokenBatch, ...]:
@@ -104,14 +107,15 @@ class BatchAssembly:
     def _batch(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenBatch:
         """Return a mini-batch with all streams."""
         costs = {at: [len(each.prompt_ids) + len(each.sample.ids)] for at, (each, _) in enumerate(answers)}
-        parts = divide(costs, num_processes=1, budget=self._microbatch_tokens)[0] if answers else [()]
+        shares = divide(costs, num_processes=self._share.world, budget=self._microbatch_tokens)
+        parts = shares[self._share.rank] or [()]
         return TokenBatch(parts=tuple(self._part([answers[at] for at in part]) for part in parts))
 
     def _part(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenRows:
         rows = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight)
         is_label_BT = rows.labels_BT != IGNORE
         found: dict[str, Tensor] = {}
-        for name, scorer in self._streams.items() if answers else ():
+        for name, scorer in self._streams.items() if answers or self._share.world > 1 else ():  # sharded ones need all
             read = rows
             if scorer.prompt is not None:
                 read = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight, prompt=scorer.prompt)

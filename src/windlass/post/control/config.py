@@ -93,6 +93,33 @@ class RewardsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncConfig:
+    """Generation beside learning, within a bound of staleness."""
+
+    bound: Annotated[
+        int,
+        Range(min=0),
+        Doc(
+            "Most optimiser steps between the weights that any trained token was sampled with, or read a cache entry "
+            "of, and the step that learns from it. 0: each batch is sampled by the weights that learn from it."
+        ),
+    ] = 0
+    ahead: Annotated[
+        int, Range(min=0), Doc("Batches that are generated ahead of the one that the learner needs; at most the bound.")
+    ] = 1
+    workers: Annotated[int, Range(min=1), Doc("Processes that generate; used if the bound is above 0.")] = 1
+    threads: Annotated[int, Range(min=1), Doc("Threads of each of these processes.")] = 1
+    probe_factor: Annotated[
+        float,
+        Range(above=0),
+        Doc(
+            "A worker refuses weights with which its log-probabilities of a probe differ from the learner's by more than "
+            "this multiple of the learner's own difference between two shapes of a batch."
+        ),
+    ] = 16.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """Generation of answers."""
 

@@ -137,14 +137,24 @@ class RolloutController:
 
     @classmethod
     def rebuilt(
-        cls, config: ControllerConfig, records: Iterable[Record], *, step: int, rows: Callable[[int], int] = int
+        cls,
+        config: ControllerConfig,
+        records: Iterable[Record],
+        *,
+        step: int,
+        next_group: int = 0,
+        rows: Callable[[int], int] = int,
     ) -> RolloutController:
         """Return the controller of a learner that restarts at a step, after these records.
 
         Claims are not recorded: a worker that lived on joins again and names what it holds. Groups of `complete` should
         be judged again, for the process may have died between the last sample and a rejection.
+
+        Args:
+            next_group: number above all groups that were ever planned, if the records do not name all of them.
         """
         self = cls(config, rows)
+        self._next_group = next_group
         self._next_batch = self._committed = step // config.steps_per_batch
         for record in records:
             if isinstance(record, PlanGroup):
@@ -165,10 +175,20 @@ class RolloutController:
         """Return the groups whose samples are all scored and that are not reserved."""
         return tuple(sorted(group for _, group in self._complete))
 
-    def wants(self, sample_id: SampleId) -> bool:
-        """Return whether this sample's group is open and the sample is not scored yet."""
+    @property
+    def config(self) -> ControllerConfig:
+        """Return its sizes and limits."""
+        return self._config
+
+    def wants(self, sample_id: SampleId, oldest_version: int | None = None) -> bool:
+        """Return whether this sample's group is open and the sample is not scored yet.
+
+        Args:
+            oldest_version: oldest version behind the sample; if given, whether it is young enough too.
+        """
         group = self._open.get(sample_id.group)
-        return group is not None and not group.done[sample_id.member]
+        is_young = group is not None and (oldest_version is None or oldest_version >= group.oldest_version)
+        return group is not None and is_young and not group.done[sample_id.member]
 
     def handle(self, event: Event, now_s: float) -> list[Command]:  # noqa: C901 - one case an event
         """Change the state and return what to do, in order. Takes microseconds; repeated and late events do no harm.

@@ -1,44 +1,34 @@
-"""Rollouts as batches: prompts are answered by the current weights, scored, and become rows with advantages.
+"""Rollouts as batches: prompts are answered, scored, and become rows with advantages.
 
-This is the synchronous loop: each batch is sampled by the policy that learns from it, in the learner's process. Batches
-are stored before they are learned from, so a resumed run learns from the same ones without generating them again.
+The loader knows which prompts come when and where a run stands in a batch. A source provides the scored answers:
+`SyncRollouts` samples with the current weights between two steps, `AsyncRollouts` beside them, `SampleReplay` reads stored ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-
-from torch import Tensor
 
 from windlass.post.control.assembly import BatchAssembly, OpenBatch
 from windlass.post.control.config import RolloutConfig
-from windlass.post.control.records import PlanGroup, ReserveBatch
-from windlass.post.control.sample_log import SampleLog
-from windlass.post.control.sample_reader import SampleReplay
-from windlass.post.control.scoring import AnswerScorer, ScoredSample
+from windlass.post.control.scoring import ScoredSample
+from windlass.post.control.source import GroupPrompts, SampleSource
 from windlass.post.data.config import MixtureConfig
 from windlass.post.data.position import PreparedPosition
 from windlass.post.data.prepared import PreparedData
 from windlass.post.objectives.batch import TokenBatch
-from windlass.post.rollout.engine import RolloutEngine
-from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
+from windlass.post.rollout.types import SampleId, SampleRequest, Sampling
+from windlass.train.data.protocol import NotReady
 
 __all__ = ["RolloutLoader"]
 
-_POLL_S = 1.0
-
 
 class RolloutLoader(PreparedPosition):
-    """Endless batches of answers, in an order of prompts that is a pure function of seed, epoch and index.
+    """Endless batches of answers; the prompt of each group is a pure function of seed and group number.
 
     Args:
-        engine: generates answers; gets the policy's weights before each batch. None with a replay.
-        weights: returns the policy's current weights by name.
-        scorer: scores answers; closed by `close`.
-        open_log: opens the log of samples at a step, closed by `close`; None: samples are not stored.
-        replay: stored batches to learn from; nothing is generated then.
         assembly: makes batches of scored answers.
+        open_source: opens what provides samples from a step on; closed by `close`, and opened again by the next batch.
         stop_ids: tokens that end an answer.
         seed: seed of sampling, and of the order if the settings have none.
     """
@@ -49,24 +39,19 @@ class RolloutLoader(PreparedPosition):
         config: MixtureConfig,
         rollout: RolloutConfig,
         *,
-        engine: RolloutEngine | None,
-        weights: Callable[[], Mapping[str, Tensor]],
-        scorer: AnswerScorer,
         assembly: BatchAssembly,
+        open_source: Callable[[GroupPrompts, int], SampleSource],
         stop_ids: tuple[int, ...],
         seed: int,
-        open_log: Callable[[int], SampleLog] | None = None,
-        replay: SampleReplay | None = None,
     ) -> None:
         settings = ("group_size", "minibatches", "epochs")
         fingerprint = {f"rollout.{name}": str(getattr(rollout, name)) for name in settings}
         super().__init__(data, config, seed=seed, fingerprint=fingerprint)
         self._open = OpenBatch(rollout.epochs)
-        self._rollout, self._engine, self._weights = rollout, engine, weights
-        self._scorer, self._assembly = scorer, assembly
-        self._open_log, self._replay = open_log, replay
-        self._log: SampleLog | None = None
-        self._is_loaded = False
+        self._rollout, self._assembly = rollout, assembly
+        self._open_source = open_source
+        self._source: SampleSource | None = None
+        self._source_metrics: Mapping[str, float] = {}
         self._sampling = Sampling(
             max_new_tokens=rollout.max_new_tokens,
             temperature=rollout.temperature,
@@ -77,22 +62,32 @@ class RolloutLoader(PreparedPosition):
             seed=seed,
         )
         self._truths = data.ground_truths()
+        self._rows_of: tuple[int, list[int]] = (-1, [])
 
-    def __iter__(self) -> Iterator[TokenBatch]:
-        """Yield the batch of each optimiser step; blocks while answers are generated and scored.
-
-        Endless, except with a replay.
-        """
+    def __iter__(self) -> Iterator[TokenBatch | NotReady]:
+        """Yield the batch of each optimiser step, or that it is not ready yet. Endless, except with a replay."""
         while True:
             if not self._open.num_left:
-                answers = self._answers()
+                answers = yield from self._answers()
                 if answers is None:
                     return
                 batches = self._assembly.batches(answers)
                 if self._rollout.only:
                     batches = tuple(self._assembly.nothing() for _ in batches)
-                self._open.fill(batches, self._assembly.metrics)
+                self._open.fill(batches, {**self._assembly.metrics, **self._source_metrics})
             yield self._open.take()
+
+    def _answers(self) -> Generator[NotReady, None, list[ScoredSample] | None]:
+        """Return the answers to the next prompts; moves the position behind them. None: there are no more."""
+        step = self.position // self._config.batch_rows * self._rollout.steps_per_batch
+        if self._source is None:
+            self._source = self._open_source(self, step)
+        self._source.begin(step)
+        while isinstance(found := self._source.batch(step), NotReady):
+            yield found
+        self._source_metrics = self._source.metrics()
+        self.position += self._config.batch_rows
+        return found
 
     @property
     def batches_per_epoch(self) -> int:
@@ -117,6 +112,7 @@ class RolloutLoader(PreparedPosition):
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Restore a position; answers are sampled with the seed of the run that it is of."""
         super().load_state_dict(state)
+        self._rows_of = (-1, [])
         self._sampling = replace(self._sampling, seed=int(state["sampling_seed"]))
         self._open.load_state_dict(state)
 
@@ -125,79 +121,38 @@ class RolloutLoader(PreparedPosition):
         """Return the means over the last batch."""
         return self._open.metrics
 
+    def row(self, group: int) -> int:
+        """Return the row of a group's prompt in the prepared data."""
+        block, place = divmod(group, self._config.batch_rows)
+        known, rows = self._rows_of  # threads read it too
+        if known != block:
+            rows = self.rows_at(block * self._config.batch_rows)
+            self._rows_of = (block, rows)
+        return rows[place]
+
+    def request(self, sample: SampleId, oldest_version: int) -> SampleRequest:
+        """Return the request for a sample, which weights of this version or newer ones may begin."""
+        ids, _ = self._data.sequence(self._data.sequences_of(self.row(sample.group))[0])
+        return SampleRequest(
+            id=sample, prompt_ids=tuple(ids.tolist()), sampling=self._sampling, oldest_version=oldest_version
+        )
+
+    def truth(self, group: int) -> object:
+        """Return the ground truth of a group's prompt; None if there is none."""
+        return self._truths[self.row(group)] if self._truths else None
+
     def commit(self, step: int, *, oldest_step: int) -> None:
-        """Record in the log that a checkpoint exists, and delete samples that need not be kept.
+        """Record that a checkpoint exists, and delete samples that need not be kept.
 
         Args:
             oldest_step: step of the oldest checkpoint.
         """
-        if self._log is not None:
+        if self._source is not None:
             keep = self._rollout.keep_samples
-            self._log.commit(step, oldest_step=None if keep is None else min(oldest_step, step - keep))
+            self._source.commit(step, oldest_step=None if keep is None else min(oldest_step, step - keep))
 
     def close(self) -> None:
-        """End the processes of verifiers and close the log; idempotent. The next batch starts and opens them again."""
-        self._scorer.close()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-    def _answers(self) -> list[ScoredSample] | None:
-        """Return the answers to the next prompts, stored or new; moves the position behind them.
-
-        None: the replay has no further batch.
-        """
-        batch = self.position // self._config.batch_rows
-        if self._replay is not None:
-            found = self._replay.batch(batch)
-        else:
-            step = batch * self._rollout.steps_per_batch
-            found = self._stored(step)
-            found = self._sampled(step) if found is None else found
-        self.position += self._config.batch_rows
-        return found
-
-    def _stored(self, step: int) -> list[ScoredSample] | None:
-        if self._open_log is None:
-            return None
-        if self._log is None:
-            self._log = self._open_log(step)
-        return self._log.stored(step)
-
-    def _sampled(self, step: int) -> list[ScoredSample]:
-        """Return answers by the current weights, scored; they are stored and reserved for the step."""
-        assert self._engine is not None
-        version = 0 if self._rollout.only else step
-        if not (self._rollout.only and self._is_loaded):
-            self._engine.load(self._weights(), version=version)
-            self._is_loaded = True
-        rows = dict(enumerate(self.rows_at(self.position), start=self.position))
-        samples = self._generated(self._engine, rows)
-        prompts = [self._prompt(rows[sample.id.group]) for sample in samples]
-        truths = [self._truths[rows[sample.id.group]] if self._truths else None for sample in samples]
-        scored = self._scorer.score(samples, prompts, truths)
-        if self._log is not None:
-            plans = [PlanGroup(group=group, row=row, oldest_version=version) for group, row in rows.items()]
-            self._log.append(*plans, *scored, ReserveBatch(step=step, groups=tuple(rows)))
-            self._log.flush()
-        return scored
-
-    def _generated(self, engine: RolloutEngine, rows: Mapping[int, int]) -> list[Sample]:
-        """Return all samples of the groups, in the order of group and member."""
-        work = [
-            SampleRequest(
-                id=SampleId(group=group, member=member), prompt_ids=self._prompt(row), sampling=self._sampling
-            )
-            for group, row in rows.items()
-            for member in range(self._rollout.group_size)
-        ]
-        done: list[Sample] = []
-        submitted = 0
-        while len(done) < len(work):
-            submitted += engine.submit(work[submitted:]) if submitted < len(work) else 0
-            done += engine.poll(_POLL_S)
-        return sorted(done, key=lambda sample: sample.id)
-
-    def _prompt(self, row: int) -> tuple[int, ...]:
-        ids, _ = self._data.sequence(self._data.sequences_of(row)[0])
-        return tuple(ids.tolist())
+        """Close the source; idempotent. The next batch opens it again."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None

@@ -74,6 +74,16 @@ class SampleLog:
         """Return the groups of every reserved step that may still be wanted."""
         return {step: found.groups for step, found in sorted(self._index.steps.items())}
 
+    @property
+    def next_group(self) -> int:
+        """Return the number above all groups that were ever planned, also those that are no longer recorded."""
+        return self._index.next_group
+
+    def finished(self) -> Iterator[ScoredSample]:
+        """Yield the samples of groups that no step has reserved."""
+        for group, found in sorted(self._index.open.items()):
+            yield from self._folder.samples([group], found.places)
+
     def append(self, *entries: LogEntry) -> None:
         """Collect entries, which the next `write` or `flush` writes."""
         self._entries += entries
@@ -187,6 +197,7 @@ class SampleLog:
             "needs": number if is_anew else min([number, *needs]),
             "facts": self._facts,
             "synced": 0,
+            "next_group": 0 if is_anew else self._index.next_group,
         }
         content = encode_frame([], **header)
         write_atomic(self._folder.file(number), content)

@@ -82,13 +82,22 @@ class SampleReplay:
     Args:
         facts: what the samples must have in common with this run, by name.
         factors: factor of each verifier's value in the reward; rewards are computed again from the stored values.
+        steps_per_batch: optimiser steps of this run that use a batch.
 
     Raises:
         NotFoundError: the folder has no samples (`no-samples`).
         SpecError: the samples do not fit (`samples-mismatch`).
     """
 
-    def __init__(self, folder: str | Path, *, facts: Mapping[str, object], factors: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        facts: Mapping[str, object],
+        factors: Mapping[str, float],
+        steps_per_batch: int = 1,
+    ) -> None:
+        self._steps_per_batch = steps_per_batch
         self._folder, self._factors = SampleFolder(find_samples(folder)), dict(factors)
         stored = [self._folder.first(number)["facts"] for number in self._folder.numbers()]
         problems = [
@@ -106,12 +115,26 @@ class SampleReplay:
             raise SpecError(problems)
         self._steps = sorted(self._folder.index()[0].steps.items())
 
-    def batch(self, number: int) -> list[ScoredSample] | None:
-        """Return the samples of a batch, counted from 0; None after the last one."""
+    def begin(self, step: int) -> None:
+        """Do nothing: stored samples need no weights."""
+
+    def batch(self, step: int) -> list[ScoredSample] | None:
+        """Return the samples of the batch of a step of this run; None after the last one."""
+        number = step // self._steps_per_batch
         if number >= len(self._steps):
             return None
         _, found = self._steps[number]
         return [replace(each, reward=self._reward(each)) for each in self._folder.samples(found.groups, found.places)]
+
+    def commit(self, step: int, *, oldest_step: int | None) -> None:
+        """Do nothing: this run stores no samples."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: nothing is generated."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: files are opened for each batch."""
 
     def _reward(self, scored: ScoredSample) -> float:
         values = [(factor, scored.rewards[name]) for name, factor in self._factors.items()]
@@ -148,20 +171,28 @@ class StepGroups:
 
 
 class SampleIndex:
-    """Places of samples: those of open groups, of dropped ones, and of steps."""
+    """Places of samples: those of open groups, of dropped ones, and of steps.
+
+    Attributes:
+        next_group: number above all groups that were ever planned.
+    """
 
     def __init__(self) -> None:
         self.open: dict[int, OpenGroup] = {}
         self.dropped: dict[int, OpenGroup] = {}
         self.steps: dict[int, StepGroups] = {}
+        self.next_group = 0
 
     def add(self, header: FrameHeader, place: Place) -> None:
         """Take a frame into account."""
         if header.get("is_anew"):
             self.open.clear()
             self.steps = {step: found for step, found in self.steps.items() if step < header["begins_at"]}
+            self.next_group = 0
+        self.next_group = max(self.next_group, header.get("next_group", 0))
         for row in header["rows"]:
             if row[0] in ("plan", "sample"):
+                self.next_group = max(self.next_group, row[1] + 1)
                 places = self.open.setdefault(row[1], OpenGroup([])).places
                 if place not in places[-1:]:
                     places.append(place)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from windlass.core.errors import PreconditionError
 from windlass.train.data.protocol import Share
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = ["World", "place_of", "require_gpu"]
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +86,27 @@ class World:
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total)
         return [float(value) for value in total.tolist()]
+
+    def from_main(self, value: T) -> T:
+        """Return rank 0's value, which is pickled. Collective, blocking."""
+        if self.size == 1:
+            return value
+        import torch
+        import torch.distributed as dist
+
+        found = [value]
+        dist.broadcast_object_list(found, src=0, device=torch.device("cpu"))
+        return found[0]
+
+    def from_all(self, value: T) -> list[T]:
+        """Return the values of all processes by rank; they are pickled. Collective, blocking."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        found: list[T] = [value] * self.size
+        dist.all_gather_object(found, value)
+        return found
 
     def barrier(self) -> None:
         """Wait for all processes. Collective."""

@@ -1,0 +1,370 @@
+"""Construction of rollouts: what samples are generated with, scored with, stored in and learned as."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from windlass.config.encode import to_data
+from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.post.control.assembly import BatchAssembly, StreamScorer
+from windlass.post.control.asynchronous import AsyncRollouts, SharedRollouts
+from windlass.post.control.config import RewardsConfig
+from windlass.post.control.controller import ControllerConfig, RolloutController
+from windlass.post.control.rollouts import RolloutLoader
+from windlass.post.control.sample_log import SampleLog
+from windlass.post.control.sample_reader import FOLDER, SampleReplay
+from windlass.post.control.scoring import AnswerScorer
+from windlass.post.control.source import GroupPrompts, SampleSource
+from windlass.post.control.synchronous import SyncRollouts
+from windlass.post.data.chat import ChatEncoder
+from windlass.post.data.prepared import PreparedData
+from windlass.post.objectives.batch import TokenRows
+from windlass.post.objectives.config import AdvantageConfig
+from windlass.post.objectives.module import ObjectiveModule
+from windlass.post.recipe import DistillationRecipe, PolicyRecipe, RolloutRecipe, StartingModel
+from windlass.post.reference import RowScorer
+from windlass.post.rewards.pool import PoolConfig, RewardPool
+from windlass.post.rewards.registry import find_verifier
+from windlass.post.rollout.embedded import EmbeddedEngine
+from windlass.post.rollout.remote import EngineSpec, RemoteEngine
+from windlass.post.rollout.types import ScoreRequest
+from windlass.post.weights.files import FileWeightStore
+from windlass.post.weights.store import Probe, WeightRef
+from windlass.train.batch import IGNORE
+from windlass.train.build import checkpoint_folder
+from windlass.train.data.config import TokenizerConfig
+from windlass.train.data.tokenizer import Tokenizer
+from windlass.train.hf.sources import load_model
+from windlass.train.model.config import ModelConfig
+from windlass.train.parallel.apply import parallelize
+from windlass.train.parallel.world import World
+from windlass.train.recipe import Recipe
+
+__all__ = ["build_rollouts", "check_vocabulary"]
+
+_PROBES, _PROBE_TOKENS = 4, 64
+"""Prompts of a probe, and tokens of each."""
+
+_PROBE_FLOOR, _PROBE_FLOOR_HALF = 1e-4, 0.3
+"""Differences that are always tolerated: of a policy in float32, and of one in half precision, whose engine has float32."""
+
+
+def build_rollouts(
+    own: RolloutRecipe, recipe: Recipe, module: ObjectiveModule, data: PreparedData, encoder: ChatEncoder, world: World
+) -> RolloutLoader:
+    """Return the loader of a run that learns from its own answers. Collective.
+
+    Raises:
+        SpecError: prompts and answers are longer than the model's maximum, or stored samples do not fit.
+    """
+    assert isinstance(recipe.model, ModelConfig)
+    rollout = own.rollout
+    if world.size > 1 and rollout.steps_per_batch > 1:
+        message = f"`rollout.minibatches` and `rollout.epochs` need a single process; this job has {world.size}"
+        raise SpecError([Problem(message, "unsupported-setting", hint="write 1, or start it without torchrun")])
+    longest = own.data.max_length + rollout.max_new_tokens
+    if longest > recipe.model.max_length:
+        message = f"a prompt and its answer may have {longest} tokens; the model's maximum is {recipe.model.max_length}"
+        hint = "lower `data.max_length` or `rollout.max_new_tokens`"
+        raise SpecError([Problem(message, "shape-conflict", hint=hint)])
+    rewards = own.reward if isinstance(own, PolicyRecipe) else None
+    factors = {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {}
+    pool = _reward_pool(rewards) if rewards is not None else RewardPool([])
+    sources = _Sources(
+        own=own,
+        recipe=recipe,
+        module=module,
+        data=data,
+        encoder=encoder,
+        world=world,
+        scorer=AnswerScorer(pool, factors, encoder.tokenizer.decode),
+    )
+    ids = encoder.tokenizer.ids
+    return RolloutLoader(
+        data,
+        own.data,
+        rollout,
+        assembly=BatchAssembly(
+            rollout,
+            rewards,
+            own.advantage if isinstance(own, PolicyRecipe) else AdvantageConfig(),
+            weight=module.objective.components[0],
+            microbatch_tokens=own.data.microbatch_tokens,
+            pad_id=ids.pad_id,
+            streams=_streams(own, recipe, module, encoder, longest, world),
+            share=world.share,
+        ),
+        open_source=sources.open,
+        stop_ids=() if ids.eos_id is None else (ids.eos_id,),
+        seed=recipe.seed,
+    )
+
+
+class _Sources:
+    """Opens the source of samples that a recipe asks for."""
+
+    def __init__(
+        self,
+        *,
+        own: RolloutRecipe,
+        recipe: Recipe,
+        module: ObjectiveModule,
+        data: PreparedData,
+        encoder: ChatEncoder,
+        world: World,
+        scorer: AnswerScorer,
+    ) -> None:
+        self._own, self._recipe, self._module, self._data = own, recipe, module, data
+        self._encoder, self._world, self._scorer = encoder, world, scorer
+        self._replay, self._engine = None, None
+        factors = scorer.factors
+        if own.rollout.replay:
+            facts, steps = _facts_of_samples(own, encoder), own.rollout.steps_per_batch
+            self._replay = SampleReplay(own.rollout.replay, facts=facts, factors=factors, steps_per_batch=steps)
+            return
+        self._open_log = _log_of(own, recipe, data, encoder, self._weights(), tuple(factors))
+        if not own.asynchronous.bound:
+            self._engine = self._embedded()
+
+    def open(self, prompts: GroupPrompts, step: int) -> SampleSource:
+        """Open the source at a step."""
+        if self._replay is not None:
+            return self._replay
+        log = self._open_log(step) if self._open_log is not None and self._world.is_main else None
+        own = self._own
+        if self._engine is None:
+            rollouts = self._async(prompts, step, log) if self._world.is_main else None
+            return SharedRollouts(rollouts, self._weights, self._probe, self._world)
+        return SyncRollouts(
+            prompts,
+            groups_per_batch=own.data.batch_rows,
+            group_size=own.rollout.group_size,
+            steps_per_batch=own.rollout.steps_per_batch,
+            engine=self._engine,
+            weights=self._weights,
+            scorer=self._scorer,
+            world=self._world,
+            log=log,
+            is_frozen=own.rollout.only,
+        )
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the policy's weights; sharded ones are gathered. Collective."""
+        weights = self._module.state_dict()["model"]
+        return {name: each.full_tensor() if isinstance(each, DTensor) else each for name, each in weights.items()}
+
+    def _embedded(self) -> EmbeddedEngine:
+        model, own = self._recipe.model, self._own
+        assert isinstance(model, ModelConfig)
+        return EmbeddedEngine(
+            model,
+            self._weights(),
+            num_slots=own.rollout.num_slots,
+            max_length=own.data.max_length + own.rollout.max_new_tokens,
+            decode=self._encoder.tokenizer.decode,
+            device=self._world.device,
+        )
+
+    def _async(self, prompts: GroupPrompts, step: int, log: SampleLog | None) -> AsyncRollouts:
+        own, settings = self._own, self._own.asynchronous
+        config = ControllerConfig(
+            groups_per_batch=own.data.batch_rows,
+            group_size=own.rollout.group_size,
+            bound=settings.bound,
+            ahead=settings.ahead,
+            steps_per_batch=own.rollout.steps_per_batch,
+        )
+        first = step // own.rollout.steps_per_batch * own.data.batch_rows
+        controller = RolloutController.rebuilt(
+            config,
+            log.records() if log is not None else (),
+            step=step,
+            next_group=first if log is None else max(first, log.next_group),
+            rows=prompts.row,
+        )
+        folder = self._weights_folder()
+        store = FileWeightStore(folder)
+        spec = EngineSpec(
+            settings={
+                "model": to_data(self._recipe.model, keep_defaults=True),
+                "tokenizer": to_data(self._encoder.tokenizer_config, keep_defaults=True),
+                "num_slots": own.rollout.num_slots,
+                "max_length": own.data.max_length + own.rollout.max_new_tokens,
+            },
+            num_threads=settings.threads,
+        )
+
+        def publish(weights: Mapping[str, Tensor], probe: Probe, version: int) -> WeightRef:
+            ref = store.publish(weights, version, probe)
+            store.retire([version])
+            return ref
+
+        return AsyncRollouts(
+            controller,
+            prompts,
+            num_workers=settings.workers,
+            publish=publish,
+            start=lambda ref: RemoteEngine(spec, folder, ref),
+            scorer=self._scorer,
+            log=log,
+            finished=tuple(log.finished()) if log is not None else (),
+        )
+
+    def _weights_folder(self) -> Path:
+        """Return a folder for versions of weights, in the machine's memory if it has room for three of them."""
+        num_bytes = sum(each.numel() * each.element_size() for each in self._module.model.parameters())
+        memory = Path("/dev/shm")  # noqa: S108 - a folder of its own, below
+        has_room = memory.is_dir() and shutil.disk_usage(memory).free > 4 * num_bytes
+        folder = Path(tempfile.mkdtemp(prefix="windlass-weights-", dir=memory if has_room else None))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    def _probe(self) -> Probe:
+        """Return the policy's log-probabilities of the first prompts, and how far an engine's may differ. Collective."""
+        rows = [
+            self._data.sequence(self._data.sequences_of(row)[0])[0] for row in range(min(_PROBES, self._data.num_rows))
+        ]
+        prompts = [tuple(ids[:_PROBE_TOKENS].tolist()) for ids in rows if len(ids) > 1]
+        together = self._scores(prompts)
+        alone = [self._scores([prompt])[0] for prompt in prompts]
+        own = max(
+            (abs(a - b) for left, right in zip(together, alone, strict=True) for a, b in zip(left, right, strict=True)),
+            default=0.0,
+        )
+        floor = _PROBE_FLOOR if self._recipe.parallel.precision == "float32" else _PROBE_FLOOR_HALF
+        return Probe(
+            requests=tuple(ScoreRequest(ids=prompt) for prompt in prompts),
+            logp=tuple(together),
+            tolerance=max(floor, own * self._own.asynchronous.probe_factor),
+        )
+
+    def _scores(self, prompts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        shape = (max(2, len(prompts)), max(map(len, prompts)))
+        tokens_BT = torch.full(shape, self._encoder.tokenizer.ids.pad_id)
+        labels_BT = torch.full(shape, IGNORE)
+        for row, prompt in enumerate(prompts):
+            tokens_BT[row, : len(prompt)] = torch.tensor(prompt)
+            labels_BT[row, : len(prompt) - 1] = torch.tensor(prompt[1:])
+        sequences_BT = torch.full(shape, -1, dtype=torch.int32)
+        rows = TokenRows(
+            tokens_BT=tokens_BT, labels_BT=labels_BT, sequences_BT=sequences_BT, num_sequences=0, weights={}
+        )
+        logp_BT = RowScorer(self._module.model, self._world.device)(rows)
+        return [tuple(logp_BT[row, : len(prompt) - 1].tolist()) for row, prompt in enumerate(prompts)]
+
+
+def _reward_pool(config: RewardsConfig) -> RewardPool:
+    verifiers = [find_verifier(each.name, each.settings) for each in config.verifiers]
+    settings = PoolConfig(num_workers=config.num_workers, deadline_s=config.deadline, on_error=config.on_error)
+    return RewardPool(verifiers, settings)
+
+
+def _log_of(
+    own: RolloutRecipe,
+    recipe: Recipe,
+    data: PreparedData,
+    encoder: ChatEncoder,
+    weights: Mapping[str, torch.Tensor],
+    verifiers: tuple[str, ...],
+) -> Callable[[int], SampleLog] | None:
+    """Return what opens the log of samples at a step; None if the run has no local folder of checkpoints."""
+    folder = checkpoint_folder(recipe.checkpoint.folder, recipe.name)
+    if recipe.no_checkpoints or "://" in folder:
+        return None
+    settings: dict[str, Any] = dict(to_data(own, keep_defaults=True))
+    rollout = {name: value for name, value in settings["rollout"].items() if name != "keep_samples"}
+    rows = {name: settings["data"][name] for name in ("batch_rows", "is_shuffled", "seed", "microbatch_tokens")}
+    settings = {name: value for name, value in settings.items() if name not in _NOT_IN_SAMPLES}
+    parts = [settings, rollout, rows, data.key, to_data(recipe.model, keep_defaults=True)]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode() + weight.detach().flatten()[:_WEIGHTS_OF_DIGEST].double().cpu().numpy().tobytes())
+    facts = {**_facts_of_samples(own, encoder), "verifiers": verifiers, "run": digest.hexdigest()[:32]}
+    is_fresh = own.checkpoint.load.strategy == "never"
+    return lambda step: SampleLog(Path(folder) / FOLDER, step=step, facts=facts, is_fresh=is_fresh and step == 0)
+
+
+_NOT_IN_SAMPLES = (
+    *("name", "model", "data", "rollout", "stop", "checkpoint", "callbacks", "collect_every"),
+    *("no_evals", "no_checkpoints", "stop_on_nan"),
+)
+"""Parts of a recipe that do not determine samples, or that are in the log's facts in another form."""
+
+_WEIGHTS_OF_DIGEST = 256
+"""Numbers of each starting weight that tell starting models apart."""
+
+
+def _facts_of_samples(own: RolloutRecipe, encoder: ChatEncoder) -> dict[str, object]:
+    """Return what runs must have in common to learn from each other's samples."""
+    ids = encoder.tokenizer.ids
+    tokens = [encoder.tokenizer.identity, ids.eos_id, ids.bos_id, encoder.template.digest]
+    return {
+        "tokenizer and template": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16],
+        "temperature": own.rollout.temperature,
+    }
+
+
+def _streams(
+    own: RolloutRecipe, recipe: Recipe, module: ObjectiveModule, encoder: ChatEncoder, max_length: int, world: World
+) -> dict[str, StreamScorer]:
+    """Return what scores the answers of a batch besides the engine, each at the temperature of sampling."""
+    found: dict[str, StreamScorer] = {}
+
+    def scorer(model: nn.Module) -> RowScorer:
+        return RowScorer(model, world.device, temperature=own.rollout.temperature)
+
+    if isinstance(own, PolicyRecipe) and "reference" in module.objective.needs:
+        start = own.reference or own.model
+        assert isinstance(start, StartingModel)
+        found["reference"] = StreamScorer(score=scorer(_frozen(start.path, recipe, encoder, max_length, world)))
+    if own.rollout.steps_per_batch > 1:
+        found["proximal"] = StreamScorer(score=scorer(module.model))
+    if isinstance(own, DistillationRecipe):
+        start = own.teacher or own.model
+        assert isinstance(start, StartingModel)
+        prefix, begin = tuple(encoder.tokenizer.encode(own.teacher_prefix)), encoder.tokenizer.ids.bos_id
+
+        def prompt(ids: tuple[int, ...]) -> tuple[int, ...]:
+            return (ids[0], *prefix, *ids[1:]) if ids[0] == begin else (*prefix, *ids)
+
+        model = _frozen(start.path, recipe, encoder, max_length + len(prefix), world)
+        found["teacher"] = StreamScorer(score=scorer(model), prompt=prompt if prefix else None)
+    return found
+
+
+def _frozen(path: str, recipe: Recipe, encoder: ChatEncoder, max_length: int, world: World) -> nn.Module:
+    """Return a model that only scores answers, kept in float32 beside the one that learns.
+
+    Raises:
+        SpecError: it cannot be read, or its vocabulary or maximum length is too small.
+    """
+    try:
+        model = load_model(path, device=world.device).requires_grad_(requires_grad=False)
+    except WindlassError as error:
+        raise SpecError([Problem(error.message, error.code, hint=error.hint)]) from error
+    check_vocabulary(encoder.tokenizer, model.config.vocab_size, encoder.tokenizer_config)
+    if max_length > model.config.max_length:
+        longest = model.config.max_length
+        message = f"a prompt and its answer may have {max_length} tokens; the maximum of {path} is {longest}"
+        hint = "lower `data.max_length` or `rollout.max_new_tokens`"
+        raise SpecError([Problem(message, "shape-conflict", hint=hint)])
+    return parallelize(model, recipe.parallel, world, for_training=False)
+
+
+def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, config: TokenizerConfig) -> None:
+    """Raise SpecError if a tokenizer has ids outside a model's vocabulary."""
+    if tokenizer.vocab_size > vocab_size:
+        message = f"the tokenizer {config.path} has {tokenizer.vocab_size} ids; the model's vocabulary has {vocab_size}"
+        hint = "use the model's own tokenizer, or a model with `model.vocab_size` of at least that"
+        raise SpecError([Problem(message, "tokenizer-mismatch", hint=hint)])

@@ -1,0 +1,131 @@
+"""Rollouts between two steps: each batch is sampled by the policy that learns from it, in the learner's processes.
+
+Every process generates and scores a share of the groups. A batch is stored before it is learned from, so a resumed run
+learns from the same samples without generating them again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from windlass.post.control.records import PlanGroup, ReserveBatch
+from windlass.post.control.sample_log import SampleLog
+from windlass.post.control.scoring import AnswerScorer, ScoredSample
+from windlass.post.control.source import GroupPrompts
+from windlass.post.rollout.engine import RolloutEngine
+from windlass.post.rollout.types import Sample, SampleId, SampleRequest
+from windlass.train.data.protocol import NotReady
+from windlass.train.parallel.world import World
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["SyncRollouts"]
+
+_POLL_S = 1.0
+
+
+class SyncRollouts:
+    """Samples by an engine in each process of the learner.
+
+    Args:
+        groups_per_batch, group_size: groups of a batch, and samples of a group.
+        steps_per_batch: optimiser steps that use a batch.
+        weights: returns the policy's current weights by name, whole. Collective.
+        log: of the first process; None: samples are not stored.
+        is_frozen: whether the weights never change, so that they are loaded once, as version 0.
+    """
+
+    def __init__(
+        self,
+        prompts: GroupPrompts,
+        *,
+        groups_per_batch: int,
+        group_size: int,
+        steps_per_batch: int,
+        engine: RolloutEngine,
+        weights: Callable[[], Mapping[str, Tensor]],
+        scorer: AnswerScorer,
+        world: World,
+        log: SampleLog | None = None,
+        is_frozen: bool = False,
+    ) -> None:
+        self._prompts, self._world, self._log = prompts, world, log
+        self._groups_per_batch, self._group_size, self._steps_per_batch = groups_per_batch, group_size, steps_per_batch
+        self._engine, self._weights, self._scorer = engine, weights, scorer
+        self._is_frozen, self._is_loaded = is_frozen, False
+        self._version = 0
+        self._stored: list[ScoredSample] | None = None
+        self._waiting: list[SampleRequest] = []
+        self._num_open = 0
+        self._done: list[Sample] = []
+
+    def begin(self, step: int) -> None:
+        """Load the weights and begin the groups of a step, unless they are stored."""
+        stored = self._log.stored(step) if self._log is not None else None
+        self._stored = self._world.from_main(stored)
+        if self._stored is not None:
+            return
+        if not (self._is_frozen and self._is_loaded):
+            self._version = 0 if self._is_frozen else step
+            self._engine.load(self._weights(), version=self._version)
+            self._is_loaded = True
+        members = range(self._group_size)
+        own = self._groups(step)[self._world.rank :: self._world.size]
+        self._waiting = [
+            self._prompts.request(SampleId(group=group, member=each), 0) for group in own for each in members
+        ]
+        self._num_open, self._done = len(self._waiting), []
+
+    def batch(self, step: int) -> list[ScoredSample] | NotReady:
+        """Return the samples of a step, once all processes have theirs. Collective."""
+        if self._stored is not None:
+            return self._stored
+        deadline_s = time.monotonic() + _POLL_S
+        while len(self._done) < self._num_open and (left_s := deadline_s - time.monotonic()) > 0:
+            self._waiting = self._waiting[self._engine.submit(self._waiting) :] if self._waiting else []
+            self._done += self._engine.poll(left_s)
+        is_late = len(self._done) < self._num_open
+        if self._world.sum_on_host([float(is_late)])[0]:
+            return NotReady.BATCH
+        scored = self._scored(sorted(self._done, key=lambda sample: sample.id))
+        whole = sorted(
+            (each for share in self._world.from_all(scored) for each in share), key=lambda each: each.sample.id
+        )
+        self._store(step, whole)
+        self._stored = whole
+        return whole
+
+    def commit(self, step: int, *, oldest_step: int | None) -> None:
+        """Record in the log that a checkpoint exists."""
+        if self._log is not None:
+            self._log.commit(step, oldest_step=oldest_step)
+
+    def metrics(self) -> dict[str, float]:
+        """Return nothing: samples are of the step's own weights, and no process waits for another."""
+        return {}
+
+    def close(self) -> None:
+        """End the processes of verifiers and close the log."""
+        self._scorer.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _groups(self, step: int) -> range:
+        first = step // self._steps_per_batch * self._groups_per_batch
+        return range(first, first + self._groups_per_batch)
+
+    def _scored(self, samples: list[Sample]) -> list[ScoredSample]:
+        prompts = [self._prompts.request(sample.id, 0).prompt_ids for sample in samples]
+        return self._scorer.score(samples, prompts, [self._prompts.truth(sample.id.group) for sample in samples])
+
+    def _store(self, step: int, scored: list[ScoredSample]) -> None:
+        if self._log is not None:
+            groups = self._groups(step)
+            plans = [
+                PlanGroup(group=group, row=self._prompts.row(group), oldest_version=self._version) for group in groups
+            ]
+            self._log.append(*plans, *scored, ReserveBatch(step=step, groups=tuple(groups)))
+            self._log.flush()
