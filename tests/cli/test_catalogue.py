@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 
 import click
 import pytest
@@ -19,9 +20,13 @@ def command(name: str) -> click.Command:
 
 
 def leaves(name: str, found: click.Command) -> list[tuple[str, click.Command]]:
-    if not isinstance(found, click.Group):
-        return [(name, found)]
-    return [leaf for key, member in found.commands.items() for leaf in leaves(f"{name} {key}", member)]
+    own = [] if isinstance(found, click.Group) else [(name, found)]
+    return own + [leaf for key, member in members(found).items() for leaf in leaves(f"{name} {key}", member)]
+
+
+def members(found: click.Command) -> Mapping[str, click.Command]:
+    """The verbs below a group, or in place of a verb's first argument."""
+    return found.commands if isinstance(found, click.Group) else getattr(found, "members", {})
 
 
 LEAVES = [leaf for entry in ENTRIES for leaf in leaves(entry.name, command(entry.name))]
@@ -63,6 +68,7 @@ READING = (
     "site ls",
     "site show",
     "train",
+    "train samples",
     "ckpt ls",
     "ckpt verify",
     "ckpt diff",

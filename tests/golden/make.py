@@ -66,6 +66,8 @@ def _commands() -> Iterator[tuple[str, ...]]:
                 member = command.get_command(context, name)
                 assert member is not None
                 yield from below(member, (*path, name))
+        for name, member in getattr(command, "members", {}).items():
+            yield from below(member, (*path, name))
 
     yield from below(windlass, ())
 

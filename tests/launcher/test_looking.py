@@ -38,6 +38,7 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "sweep best": ("RUN",),
     "sweep why": ("RUN", "1"),
     "sweep export": ("RUN", "x.csv"),
+    "train samples": ("RUN",),
     "ckpt ls": (".",),
     "ckpt verify": (".",),
     "ckpt diff": (".", "."),
@@ -85,6 +86,8 @@ ACTING = frozenset(
 
 
 def leaves(command: click.Command, *path: str) -> Iterator[str]:
+    for name, member in getattr(command, "members", {}).items():
+        yield from leaves(member, *path, name)
     if not isinstance(command, click.Group):
         yield " ".join(path)
         return

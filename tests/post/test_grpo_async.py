@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from tests.post.test_grpo import base, grpo, trainer_of
+from windlass.post import StoredSample, read_samples
 from windlass.post.control.records import oldest_version
-from windlass.post.control.sample_reader import StoredSample, read_samples
 
 __all__ = ["base"]
 

@@ -15,7 +15,8 @@ import torch
 
 from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
 from windlass.core.errors import NotFoundError, PreconditionError, SpecError
-from windlass.post.control.sample_reader import SampleFolder, StoredSample, read_samples
+from windlass.post import StoredSample, read_samples
+from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.train.trainer import Trainer
@@ -56,6 +57,7 @@ def test_every_step_is_stored_before_it_is_learned_from(whole: tuple[Path, Train
     assert [each.scored.sample.id.group for each in samples] == [group for group in range(60) for _ in range(8)]
     assert {span.version for each in samples[-80:] for span in each.scored.sample.spans} == {5}
     assert all(each.scored.rewards["exact"] in (0.0, 1.0) for each in samples)
+    assert all(each.prompt.endswith("=") for each in samples)
 
 
 def test_killed_processes_resume_with_the_stored_batches(

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.post import StoredSample, read_samples
 from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
 from windlass.post.control.sample_log import SampleLog
-from windlass.post.control.sample_reader import SampleFolder, StoredSample, read_samples
+from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
 

@@ -292,7 +292,12 @@ def _log_of(
         digest.update(name.encode() + weight.detach().flatten()[:_WEIGHTS_OF_DIGEST].double().cpu().numpy().tobytes())
     facts = {**_facts_of_samples(own, encoder), "verifiers": verifiers, "run": digest.hexdigest()[:32]}
     is_fresh = own.checkpoint.load.strategy == "never"
-    return lambda step: SampleLog(Path(folder) / FOLDER, step=step, facts=facts, is_fresh=is_fresh and step == 0)
+
+    def opened(step: int) -> SampleLog:
+        decode = encoder.tokenizer.decode
+        return SampleLog(Path(folder) / FOLDER, step=step, facts=facts, is_fresh=is_fresh and step == 0, decode=decode)
+
+    return opened
 
 
 _NOT_IN_SAMPLES = (

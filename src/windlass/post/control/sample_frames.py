@@ -11,10 +11,9 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from windlass.core.json_text import decode_json
 from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
@@ -22,7 +21,16 @@ from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
 from windlass.record.frames import HEADER, frame
 
-__all__ = ["FrameHeader", "LogEntry", "encode_frame", "read_headers", "record_of", "samples_of", "whole_frame_after"]
+__all__ = [
+    "FrameHeader",
+    "LogEntry",
+    "StoredSample",
+    "encode_frame",
+    "read_headers",
+    "record_of",
+    "samples_of",
+    "whole_frame_after",
+]
 
 _FRAME_START = re.compile(rb"\n[0-9a-f]{8} [0-9a-f]{8} ")
 
@@ -34,8 +42,35 @@ FrameHeader: TypeAlias = dict[str, Any]
 """JSON of a frame: `rows`, each a list that begins with its kind, and how the arrays are stored."""
 
 
-def encode_frame(entries: Sequence[LogEntry], **facts: object) -> bytes:
-    """Return the frame of some entries; `facts` are further entries of its header."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSample:
+    """A sample as a log stores it.
+
+    Attributes:
+        prompt: text of the prompt.
+        stored_at: wall time in seconds at which it was stored.
+        step: the step that reserved it, from 0; None if none did.
+        dropped: why no step learns from it; empty if one does or may.
+    """
+
+    scored: ScoredSample
+    prompt: str
+    stored_at: float
+    step: int | None = None
+    dropped: str = ""
+
+
+def encode_frame(
+    entries: Sequence[LogEntry], *, decode: Callable[[Sequence[int]], str] | None = None, **facts: object
+) -> bytes:
+    """Return the frame of some entries.
+
+    Args:
+        decode: returns the text of a prompt; None: prompts are stored without text.
+        facts: further entries of the header.
+    """
+    import numpy as np  # lazy: samples are read without it
+
     ids, logs = array("i"), array("d")
     rows: list[Row] = []
     prompts: set[int] = set()
@@ -45,7 +80,8 @@ def encode_frame(entries: Sequence[LogEntry], **facts: object) -> bytes:
             if sample.id.group not in prompts:
                 prompts.add(sample.id.group)
                 ids.extend(entry.prompt_ids)
-                rows.append(["prompt", sample.id.group, len(entry.prompt_ids)])
+                text = "" if decode is None else decode(entry.prompt_ids)
+                rows.append(["prompt", sample.id.group, len(entry.prompt_ids), text])
             ids.extend(sample.ids)
             logs.extend(sample.logp)
             logs.extend(sample.raw_logp or ())
@@ -57,8 +93,8 @@ def encode_frame(entries: Sequence[LogEntry], **facts: object) -> bytes:
         short = exact.astype(np.float32)
     is_short = bool(np.array_equal(short, exact, equal_nan=True))
     header = {**facts, "num_ids": len(ids), "is_float32": is_short, "rows": rows}
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    return frame(b"%08x%s%s%s" % (len(text), text, ids.tobytes(), (short if is_short else exact).tobytes()))
+    head = json.dumps(header, separators=(",", ":")).encode("ascii")
+    return frame(b"%08x%s%s%s" % (len(head), head, ids.tobytes(), (short if is_short else exact).tobytes()))
 
 
 def _row(entry: PlanGroup | ReserveBatch | DropGroup | CommitStep) -> Row:
@@ -126,24 +162,26 @@ def whole_frame_after(content: bytes, offset: int) -> FrameHeader | None:
     return _header(content, whole[-1])[0] if whole else None
 
 
-def samples_of(content: bytes) -> Iterator[ScoredSample]:
+def samples_of(content: bytes) -> Iterator[StoredSample]:
     """Yield the samples of a whole frame."""
     header, start = _header(content, 0)
     ids, logs = array("i"), array("f" if header["is_float32"] else "d")
     ids.frombytes(content[start : start + 4 * header["num_ids"]])
     logs.frombytes(content[start + 4 * header["num_ids"] : -1])
     id_at = log_at = 0
-    prompts: dict[int, tuple[int, ...]] = {}
+    prompts: dict[int, tuple[tuple[int, ...], str]] = {}
     for row in header["rows"]:
         if row[0] == "prompt":
-            prompts[row[1]] = tuple(ids[id_at : id_at + row[2]])
+            prompts[row[1]] = tuple(ids[id_at : id_at + row[2]]), row[3]
             id_at += row[2]
         elif row[0] == "sample":
             count, streams = row[4], []
             for _ in range(1 + row[5]):
                 streams.append(tuple(logs[log_at : log_at + count]))
                 log_at += count
-            yield _scored(row, prompts[row[1]], tuple(ids[id_at : id_at + count]), streams)
+            prompt_ids, prompt = prompts[row[1]]
+            scored = _scored(row, prompt_ids, tuple(ids[id_at : id_at + count]), streams)
+            yield StoredSample(scored=scored, prompt=prompt, stored_at=header["at"])
             id_at += count
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError
@@ -38,6 +38,8 @@ class SampleLog:
         facts: everything that determines the samples and what is learned of them, JSON-safe; stored for readers too. What
             was reserved for `step` and later ones under other facts no longer counts.
         is_fresh: begin anew, whatever the facts.
+        decode: returns the text of a prompt, which is stored for readers.
+        segment_bytes: size at which a segment is full.
 
     Raises:
         PreconditionError: another process writes the log (`in-use`), the folder is not writable (`not-writable`), or
@@ -51,10 +53,12 @@ class SampleLog:
         step: int = 0,
         facts: Mapping[str, object] | None = None,
         is_fresh: bool = False,
+        decode: Callable[[Sequence[int]], str] | None = None,
         segment_bytes: int | None = None,
     ) -> None:
         self._folder, self._segment_bytes = SampleFolder(path), segment_bytes or _SEGMENT_BYTES
         self._facts = decode_json(json.dumps(facts or {}))
+        self._decode = decode
         self._entries: list[LogEntry] = []
         self._descriptors: list[int] = []
         self._number, self._end, self._synced = -1, 0, 0
@@ -82,7 +86,7 @@ class SampleLog:
     def finished(self) -> Iterator[ScoredSample]:
         """Yield the samples of groups that no step has reserved."""
         for group, found in sorted(self._index.open.items()):
-            yield from self._folder.samples([group], found.places)
+            yield from (each.scored for each in self._folder.samples([group], found.places))
 
     def append(self, *entries: LogEntry) -> None:
         """Collect entries, which the next `write` or `flush` writes."""
@@ -100,7 +104,7 @@ class SampleLog:
             if self._end >= self._segment_bytes:
                 self._sync()
                 self._begin(max(self._index.steps, default=self._step - 1) + 1, is_anew=False)
-            content = encode_frame(self._entries, at=round(time.time(), 3), synced=self._synced)
+            content = encode_frame(self._entries, decode=self._decode, at=round(time.time(), 3), synced=self._synced)
             self._write(content)
         except OSError as error:
             raise _not_writable(self._folder.file(self._number), error) from error
@@ -124,7 +128,7 @@ class SampleLog:
     def stored(self, step: int) -> list[ScoredSample] | None:
         """Return the samples that a step reserved, in the order of groups and members; None if it has not."""
         found = self._index.steps.get(step)
-        return None if found is None else self._folder.samples(found.groups, found.places)
+        return None if found is None else [each.scored for each in self._folder.samples(found.groups, found.places)]
 
     def records(self) -> Iterator[Record]:
         """Yield the records that still count: plans and scores in their order, then reservations."""

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from windlass.core.errors import NotFoundError, PreconditionError, Problem, SpecError
-from windlass.post.control.sample_frames import FrameHeader, read_headers, samples_of, whole_frame_after
+from windlass.post.control.sample_frames import FrameHeader, StoredSample, read_headers, samples_of, whole_frame_after
 from windlass.post.control.scoring import ScoredSample
 from windlass.record.frames import HEADER
 
-__all__ = ["FOLDER", "SampleFolder", "SampleIndex", "SampleReplay", "StoredSample", "find_samples", "read_samples"]
+__all__ = ["FOLDER", "SampleFolder", "SampleIndex", "SampleReplay", "find_samples", "read_samples"]
 
 FOLDER = "samples"
 """Name of the log's folder in a run's folder of checkpoints."""
@@ -34,20 +34,6 @@ _HEAD = re.compile(rb"[0-9a-f]{8} [0-9a-f]{8} ")
 
 Place: TypeAlias = tuple[int, int]
 """Segment and offset of a frame."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSample:
-    """A sample as `read_samples` returns it.
-
-    Attributes:
-        step: the step that reserved it, from 0; None if none did.
-        dropped: why no step learns from it; empty if one does or may.
-    """
-
-    step: int | None
-    scored: ScoredSample
-    dropped: str = ""
 
 
 def read_samples(folder: str | Path, *, step: int | None = None, group: int | None = None) -> Iterator[StoredSample]:
@@ -72,8 +58,8 @@ def read_samples(folder: str | Path, *, step: int | None = None, group: int | No
         if (step is not None and number != step) or not wanted:
             continue
         with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
-            for scored in log.samples(wanted, places):
-                yield StoredSample(step=number, scored=scored, dropped=reason)
+            for each in log.samples(wanted, places):
+                yield replace(each, step=number, dropped=reason)
 
 
 class SampleReplay:
@@ -124,7 +110,8 @@ class SampleReplay:
         if number >= len(self._steps):
             return None
         _, found = self._steps[number]
-        return [replace(each, reward=self._reward(each)) for each in self._folder.samples(found.groups, found.places)]
+        samples = [each.scored for each in self._folder.samples(found.groups, found.places)]
+        return [replace(each, reward=self._reward(each)) for each in samples]
 
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Do nothing: this run stores no samples."""
@@ -261,14 +248,14 @@ class SampleFolder:
                 index.add(header, (number, offset))
         return index, end
 
-    def samples(self, groups: Sequence[int], places: Sequence[Place]) -> list[ScoredSample]:
+    def samples(self, groups: Sequence[int], places: Sequence[Place]) -> list[StoredSample]:
         """Return the samples of some groups in some frames, in the order of groups and members."""
         order = {group: place for place, group in enumerate(groups)}
         found = {
-            (order[each.sample.id.group], each.sample.id.member): each
+            (order[each.scored.sample.id.group], each.scored.sample.id.member): each
             for place in places
             for each in samples_of(self.frame(place))
-            if each.sample.id.group in order
+            if each.scored.sample.id.group in order
         }
         return [found[at] for at in sorted(found)]
 

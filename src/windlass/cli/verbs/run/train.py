@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from windlass.cli.planning import PlanningVerb
 from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import json_option, verb
+from windlass.cli.verbs.run.train_samples import samples_command
 from windlass.core.errors import UsageError, WindlassError
 
 if TYPE_CHECKING:
@@ -24,7 +25,22 @@ _PLAN_WORDS = ("world", "gpu", "mfu", "per_node")
 
 
 class TrainVerb(PlanningVerb):
-    """Verb whose arguments are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields."""
+    """Verb whose arguments are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields.
+
+    Attributes:
+        members: verbs that stand in place of a RECIPE.
+    """
+
+    members: ClassVar[Mapping[str, click.Command]] = {"samples": samples_command}
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of this verb, or of the member that the first argument names."""
+        member = self.members.get(args[0]) if args else None
+        if member is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return member.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments like a planning verb."""
@@ -74,6 +90,7 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
 @click.option("--dry-run", is_flag=True, help="Print the recipe with the origin of every value; do not train.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print the cost on `world=N` processes; do not train.")
+@click.option("--rollouts-only", is_flag=True, help="Generate and store samples without learning (`rollout.only`).")
 @click.option("--fields", is_flag=True, help="Print every field with type, value and description.")
 @click.option("--schema", "is_schema", is_flag=True, help="Print the JSON Schema of recipe files, for editors.")
 @click.option("--list", "is_list", is_flag=True, help="List the shipped recipes.")
@@ -85,6 +102,7 @@ def train_command(
     overrides: tuple[str, ...],
     dry_run: bool,
     is_plan: bool,
+    rollouts_only: bool,
     fields: bool,
     is_schema: bool,
     is_list: bool,
@@ -96,6 +114,8 @@ def train_command(
     checkpoint (its own recipe is used). Overrides change fields: `optim.lr=3e-4`, `model=olmo2-1b`, `stop=100steps`,
     `~checkpoint.keep`. With --plan, `world=64`, `gpu=h100-80gb` and `mfu=0.4` describe the machine.
 
+    `windlass train samples RUN` prints what the policy of a run of `grpo` wrote.
+
     Exits with 0 if training is complete, with 75 if it was stopped and saved and can be resumed, and with another code if
     it failed.
     """
@@ -106,6 +126,7 @@ def train_command(
     elif fields:
         _emit_fields(file, overrides, is_json=is_json)
     else:
+        overrides += ("rollout.only=true",) if rollouts_only else ()
         settings, rest = _split(overrides) if is_plan else ({}, overrides)
         resolved = _resolved(context, file, rest, is_run=not (is_plan or dry_run))
         if is_plan:
