@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,18 @@ from windlass.post.recipe import (
     StartingModel,
 )
 from windlass.post.reference import reference_column
-from windlass.train.build import open_run_store, replicas_of_model, run_callbacks
+from windlass.train.build import attach_adapter, open_run_store, replicas_of_model, run_callbacks, start_adapter
 from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.data.tokenization.units import cache_folder
 from windlass.train.data.tokenizer import load_tokenizer
-from windlass.train.hf.sources import open_model, tokenizer_config_of
+from windlass.train.hf.companions import Companions, kept_files, tokenizer_companions, with_template
+from windlass.train.hf.import_export import companions_for
+from windlass.train.hf.sources import adapter_record, kept_folder_of, open_model, tokenizer_config_of
 from windlass.train.hf.warm_start import warm_start
-from windlass.train.model.config import ModelConfig
+from windlass.train.model.adapters import is_of_adapter
+from windlass.train.model.config import LoRAConfig, ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
 from windlass.train.optim.build import build_optimizer
@@ -104,6 +108,8 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         config=_record(resolved, recipe, encoder.tokenizer_config, data),
         stop_on_nan=recipe.stop_on_nan,
     )
+    if trainer.checkpointer is not None:
+        trainer.checkpointer.kept = kept_files(_companions(own, recipe, encoder))
     if isinstance(loader, RolloutLoader):
         trainer.add_callback("rollouts", RolloutMetrics(loader))
     return trainer
@@ -114,6 +120,7 @@ def _module(own: PostRecipe, recipe: Recipe, world: World) -> tuple[ObjectiveMod
     assert isinstance(recipe.model, ModelConfig)
     with torch.device("meta"):
         model = Decoder(recipe.model)
+    attach_adapter(model, recipe)
     freeze(model, recipe.optim.groups)
     names = [name for name, _ in plain_parameters(model)]
     store = open_run_store(recipe, model, world)
@@ -132,6 +139,8 @@ def _module(own: PostRecipe, recipe: Recipe, world: World) -> tuple[ObjectiveMod
     )
     if isinstance(own.model, StartingModel):
         _start(module, own.model.path)
+    if recipe.adapter is not None:
+        start_adapter(module, own, base="")
     return module, store
 
 
@@ -188,7 +197,11 @@ def _start(module: ObjectiveModule, path: str) -> None:
     weights = module.state_dict()["model"]
     with open_model(path) as source:
         is_scored = source.config.head == "scalar"
-    kept = {name: value for name, value in weights.items() if is_scored or not name.startswith("score.")}
+    kept = {
+        name: value
+        for name, value in weights.items()
+        if (is_scored and name.startswith("score.")) or not is_of_adapter(name)
+    }
     is_strict = not any(name.startswith("score.") for name in weights) or is_scored
     warm_start({"model": kept}, path, optim=False, is_strict=is_strict)
     module.load_state_dict({"model": kept})
@@ -207,10 +220,26 @@ def prepared_data(recipe: PostRecipe, vocab_size: int) -> tuple[PreparedData, Ch
     tokenizer = load_tokenizer(config)
     check_vocabulary(tokenizer, vocab_size, config)
     folder = config.path if Path(config.path).is_dir() else str(Path(config.path).parent)
+    if start and not recipe.data.tokenizer.path:
+        folder = kept_folder_of(start) or folder
     template = find_template(recipe.data.template, folder=folder, tokens=special_tokens(tokenizer))
     encoder = ChatEncoder(template, tokenizer, config)
     root = cache_folder(None).with_name("prepared") if recipe.data.cache is None else recipe.data.cache.expanduser()
     return prepare(recipe.data, recipe.ROWS, encoder, root.absolute()), encoder
+
+
+def _companions(own: PostRecipe, recipe: Recipe, encoder: ChatEncoder) -> Companions:
+    """Return what an export of this run's checkpoints needs beside weights: tokenizer, template, special ids."""
+    assert isinstance(recipe.model, ModelConfig)
+    wanted, found, tokenizer = own.data.tokenizer, Companions(), encoder.tokenizer
+    if isinstance(own.model, StartingModel) and not wanted.path:
+        with open_model(own.model.path) as source:
+            found = companions_for(source)
+        stated = {"bos_token_id": wanted.bos_id, "eos_token_id": wanted.eos_id, "pad_token_id": wanted.pad_id}
+        found = replace(found, ids={**found.ids, **{name: each for name, each in stated.items() if each is not None}})
+    elif wanted.path == "bytes" or Path(wanted.path).expanduser().exists():
+        found = tokenizer_companions(wanted.path, tokenizer.ids, max_length=recipe.model.max_length)
+    return with_template(found, encoder.template.text)
 
 
 def _record(
@@ -222,5 +251,10 @@ def _record(
         **resolved.record(),
         "model": to_data(recipe.model, keep_defaults=True),
         "tokenizer": to_data(tokenizer, keep_defaults=True),
+        **(
+            {"adapter": adapter_record(recipe.adapter, resolved.recipe.base_path)}
+            if isinstance(recipe.adapter, LoRAConfig)
+            else {}
+        ),
         "prepared": {"key": data.key, "statistics": [dict(each) for each in data.statistics]},
     }

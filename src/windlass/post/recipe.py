@@ -54,6 +54,7 @@ class PostRecipe(Recipe):
     """A post-training run on prepared rows."""
 
     BUILDER: ClassVar[str] = "windlass.post.build:build_post_trainer"
+    BASE_KEY: ClassVar[str] = "model.from"
     ROWS: ClassVar[RowKind] = "chat"
 
     model: Annotated[  # type: ignore[assignment]  # not the types of a training recipe
@@ -88,10 +89,15 @@ class PostRecipe(Recipe):
         """Return the recipe with the architecture of its starting model, and the head that it trains. Reads files.
 
         Raises:
-            SpecError: the model cannot be read.
+            SpecError: the model or the adapter cannot be read.
         """
         model = _architecture(self.model.path) if isinstance(self.model, StartingModel) else self.model
-        return replace(self, model=replace(model, head=self.HEAD))
+        return super(PostRecipe, replace(self, model=replace(model, head=self.HEAD))).settled()
+
+    @property
+    def base_path(self) -> str:
+        """Path of the model that an adapter is trained beside; empty if there is none."""
+        return self.model.path if isinstance(self.model, StartingModel) else ""
 
 
 def _architecture(path: str) -> ModelConfig:

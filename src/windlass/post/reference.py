@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from windlass.post.data.prepared import PreparedColumn, PreparedData
 from windlass.post.objectives.batch import TokenRows
 from windlass.post.objectives.logprobs import LogProbs, TokenScores
 from windlass.train.batch import IGNORE
+from windlass.train.model.adapters import adapter_off
 from windlass.train.model.config import ModelConfig
 from windlass.train.parallel.world import World
 
@@ -36,17 +38,20 @@ class RowScorer:
     Args:
         model: a decoder after `parallelize`; the one that is trained scores with its weights at the time of the call.
         temperature: logits are divided by it, as at sampling.
+        is_base: leave an adapter of the model out, so that the base that it is beside scores.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, *, temperature: float = 1.0) -> None:
-        self._model, self._device = model, device
+    def __init__(
+        self, model: nn.Module, device: torch.device, *, temperature: float = 1.0, is_base: bool = False
+    ) -> None:
+        self._model, self._device, self._is_base = model, device, is_base
         self._head = LogProbs(temperature=temperature)
 
     def __call__(self, rows: TokenRows) -> Tensor:
         """Return the log-probability of each label, float32 (B, T) on the host; 0 where there is none. Blocks; collective."""
         rows = rows.to(self._device)
         self._model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), adapter_off(self._model) if self._is_base else nullcontext():
             scores = self._model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=self._head)
         assert isinstance(scores, TokenScores)
         return scores.logp.float().cpu()
@@ -65,7 +70,7 @@ def reference_column(
     """Return the reference log-probability of each learned token, from the store or by a forward pass. Collective.
 
     Args:
-        model: reference model with its weights, after `parallelize`.
+        model: reference model with its weights, after `parallelize`; an adapter is left out.
         precision: of its computation; part of the column's name.
         budget: most tokens of a microbatch, padding included.
     """
@@ -74,16 +79,18 @@ def reference_column(
     if world.sum_on_host([float(found is None)])[0] == 0.0:
         assert found is not None
         return found
-    column = PreparedColumn(data=data, values_N=_forward(data, model, world, budget=budget, pad_id=pad_id))
+    with adapter_off(model):
+        column = PreparedColumn(data=data, values_N=_forward(data, model, world, budget=budget, pad_id=pad_id))
     if world.is_main:
         column.store(name)
     return column
 
 
 def weights_digest(model: nn.Module, config: ModelConfig, precision: str) -> str:
-    """Return the digest of a model's weights and settings; sharded weights are gathered one by one. Collective."""
+    """Return the digest of a model's weights and settings, without an adapter; gathers one by one. Collective."""
     digest = hashlib.sha256(json.dumps([to_data(config, keep_defaults=True), precision], sort_keys=True).encode())
-    for name, weight in sorted(model.state_dict().items()):
+    weights = {name: weight for name, weight in model.state_dict().items() if not name.endswith((".lora_a", ".lora_b"))}
+    for name, weight in sorted(weights.items()):
         whole: Tensor = weight.full_tensor() if isinstance(weight, DTensor) else weight
         digest.update(name.encode())
         digest.update(whole.detach().float().cpu().contiguous().numpy().tobytes())

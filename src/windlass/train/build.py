@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import nn
@@ -23,12 +23,17 @@ from windlass.train.data.config import DataConfig, LoaderTarget
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.data.tokenization.ingestion import IngestProgress
 from windlass.train.evaluate.build import evaluation_makers
-from windlass.train.model.config import ModelConfig
+from windlass.train.hf.mapped import fill
+from windlass.train.hf.sources import adapter_record, open_adapter
+from windlass.train.hf.warm_start import warm_start
+from windlass.train.model.adapters import add_adapter, check_base, is_of_adapter, num_adapter_weights, sample_base
+from windlass.train.model.config import LoRAConfig, ModelConfig, StoredAdapter
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.pipelined import PipelinedModule
 from windlass.train.modules.protocol import TrainModule
+from windlass.train.modules.trainable import TrainableModel
 from windlass.train.optim.build import build_optimizer
 from windlass.train.optim.groups import freeze, plain_parameters
 from windlass.train.optim.schedule_config import ScheduleConfig, ScheduleTarget
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from windlass.train.checkpoint.protocol import CheckpointStore
 
 __all__ = [
+    "attach_adapter",
     "build_trainer",
     "building",
     "checkpoint_folder",
@@ -61,6 +67,7 @@ __all__ = [
     "removing_if_refused",
     "replicas_of_model",
     "run_callbacks",
+    "start_adapter",
 ]
 
 
@@ -167,12 +174,14 @@ def build_trainer(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]
 
 
 def _built(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
-    recipe = resolved.recipe
+    own = resolved.recipe
+    recipe = own.settled()
     problems = [*plan_misfits(recipe), *_misfits(recipe)]
     if problems:
         raise SpecError(problems)
     model = _model(recipe)
     vocab_size = _vocab_size(recipe, model)
+    attach_adapter(model, recipe)
     freeze(model, recipe.optim.groups)
     names = [name for name, _ in plain_parameters(model)]
     store = open_run_store(recipe, model, world)
@@ -180,19 +189,27 @@ def _built(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     loader = _loader(recipe, world, vocab_size)
     if isinstance(model, Decoder) and isinstance(recipe.model, ModelConfig):
         init_weights(model, recipe.seed, device=world.device)
+    module, checkpoint, record = _module(recipe, model, world, names), recipe.checkpoint, resolved.record()
+    if isinstance(recipe.adapter, LoRAConfig):
+        assert isinstance(module, TrainableModel)
+        start_adapter(module, own, recipe.base_path)
+        strategy: Literal["never", "if-available"] = "never" if checkpoint.load.strategy == "never" else "if-available"
+        resuming = dataclasses.replace(checkpoint.load, path="", strategy=strategy)  # the base is loaded
+        checkpoint = dataclasses.replace(checkpoint, load=resuming)
+        record["adapter"] = adapter_record(recipe.adapter, recipe.base_path)
     trainer = Trainer(
-        _module(recipe, model, world, names),
+        module,
         loader,
         duration=recipe.duration,
         stop=recipe.stop,
         schedule=_schedule(recipe, loader),
         callbacks=run_callbacks(recipe, vocab_size),
         store=store,
-        checkpoint=recipe.checkpoint,
+        checkpoint=checkpoint,
         world=world,
         collect_every=recipe.collect_every,
         seed=recipe.seed,
-        config=resolved.record(),
+        config=record,
         stop_on_nan=recipe.stop_on_nan,
     )
     if trainer.checkpointer is not None:
@@ -200,6 +217,35 @@ def _built(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
     if recipe.parallel.compile:
         trainer.add_callback("compiling", Compiling())
     return trainer
+
+
+def attach_adapter(model: nn.Module, recipe: Recipe) -> None:
+    """Freeze a model without weights beside the adapter of a settled recipe; nothing without one."""
+    if isinstance(recipe.adapter, LoRAConfig) and isinstance(recipe.model, ModelConfig):
+        add_adapter(model, recipe.model, recipe.adapter)
+
+
+def start_adapter(module: TrainableModel, recipe: Recipe, base: str) -> None:
+    """Load the base model's weights and, with `adapter.from`, the adapter's. Collective.
+
+    Args:
+        recipe: as given; its `adapter` may name a stored one.
+        base: path of the base model; empty if its weights are loaded.
+
+    Raises:
+        CheckpointError: the stored adapter was trained beside another base model.
+    """
+    weights = module.state_dict()["model"]
+    if base:
+        frozen = {name: value for name, value in weights.items() if not is_of_adapter(name)}
+        warm_start({"model": frozen}, base, optim=False)
+    if isinstance(recipe.adapter, StoredAdapter):
+        model = recipe.settled().model
+        assert isinstance(model, ModelConfig)
+        adapter = open_adapter(recipe.adapter.path, model)
+        check_base(sample_base(module.model), adapter.samples, recipe.base_path)
+        fill({name: weights[name] for name in adapter.weights}, adapter, adapter.source)
+    module.keep_base()
 
 
 def _misfits(recipe: Recipe) -> Iterator[Problem]:
@@ -301,7 +347,8 @@ def open_run_store(recipe: Recipe, model: nn.Module, world: World) -> Checkpoint
         return None
     from windlass.train.checkpoint.store import open_store  # lazy: runs without checkpoints do not need it
 
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    is_whole = num_adapter_weights(model) == 0
+    num_parameters = sum(value.numel() for name, value in plain_parameters(model) if is_whole or is_of_adapter(name))
     folder = checkpoint_folder(recipe.checkpoint.folder, recipe.name)
     ensure_folder(folder, world, need_bytes=_BYTES_PER_PARAMETER * num_parameters)
     return open_store(folder, world, verifies=recipe.checkpoint.load.verifies)

@@ -14,7 +14,7 @@ def recipe() -> train.Recipe:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, Name, Range
@@ -22,7 +22,7 @@ from windlass.train.callbacks.config import CallbackConfig
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import AnyData
 from windlass.train.duration import Duration
-from windlass.train.model.config import ModelConfig
+from windlass.train.model.config import LoRAConfig, ModelConfig, StoredAdapter
 from windlass.train.optim.config import AdamWConfig, LossConfig, OptimConfig
 from windlass.train.optim.schedule_check import schedule_findings
 from windlass.train.optim.schedule_config import AnySchedule, CosineConfig, ScheduleTarget
@@ -63,6 +63,9 @@ class Recipe:
     HEAD: ClassVar[Literal["vocabulary", "scalar"]] = "vocabulary"
     """Head of the model that this class of recipes trains."""
 
+    BASE_KEY: ClassVar[str] = "checkpoint.load.path"
+    """Setting that names the model to start from."""
+
     BUILDER: ClassVar[str] = ""
     """`module:function` that builds the trainer of this class of recipes; empty: `train.build`."""
 
@@ -71,6 +74,10 @@ class Recipe:
     data: Annotated[AnyData, Doc("Training data.")]
     duration: Annotated[Duration, Doc("Length of the run, and default length of schedules.")]
     stop: Annotated[Duration | None, Doc("Point at which to stop earlier, without changing the schedules.")] = None
+    adapter: Annotated[
+        LoRAConfig | StoredAdapter | None,
+        Doc("Adapter to train beside the frozen model; if null, all of it is trained."),
+    ] = None
     train_module: Annotated[
         ModuleTarget | None, Doc("Training module; if null, the one for next-token prediction.")
     ] = None
@@ -94,8 +101,21 @@ class Recipe:
     stop_on_nan: Annotated[bool, Doc("Fail if the loss is NaN or infinite.")] = True
 
     def settled(self) -> Recipe:
-        """Return the recipe with everything that is read from files, such as the architecture of a starting model."""
-        return self
+        """Return the recipe with everything that is read from files, such as the settings of a stored adapter.
+
+        Raises:
+            SpecError: a file cannot be read.
+        """
+        if not isinstance(self.adapter, StoredAdapter) or not isinstance(self.model, ModelConfig):
+            return self
+        from windlass.train.hf.sources import adapter_config_of  # lazy: torch costs 2 s
+
+        return replace(self, adapter=adapter_config_of(self.adapter, self.model))
+
+    @property
+    def base_path(self) -> str:
+        """Path of the model that an adapter is trained beside; empty if there is none."""
+        return self.checkpoint.load.path
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
@@ -122,5 +142,26 @@ class Recipe:
             if length is not None and length.value == 0:
                 message = f"invalid `{name}` `{length}`: nothing would be trained"
                 yield name, message, "invalid-value", f"write at least 1, such as `{name}=1step`"
+        if self.adapter is not None:
+            yield from self._check_adapter()
         if not isinstance(self.schedule, ScheduleTarget):
             yield from schedule_findings(self.schedule, self.duration, self.data.batch_tokens)
+
+    def _check_adapter(self) -> Iterator[Diagnostic]:
+        if not self.base_path:
+            message = "an adapter needs a trained model beside it, and the recipe names none"
+            yield "adapter", message, "missing-key", f"set `{self.BASE_KEY}` to a checkpoint or `hf:PATH`"
+        for name, is_set in (
+            ("model.target", isinstance(self.model, ModelTarget)),
+            ("train_module", self.train_module is not None),
+            ("parallel.tensor", self.parallel.tensor > 1),
+            ("parallel.expert", self.parallel.expert > 1),
+            ("parallel.pipeline.stages", self.parallel.pipeline.stages > 1),
+            ("parallel.float8", self.parallel.float8 is not None),
+            ("parallel.strict", self.parallel.strict is not None),
+            ("checkpoint.load.optim", self.checkpoint.load.optim is True),
+            ("checkpoint.load.trainer", self.checkpoint.load.trainer is True),
+            ("checkpoint.load.is_strict", not self.checkpoint.load.is_strict),
+        ):
+            if is_set:
+                yield name, f"`{name}` is not supported with an adapter", "setting-unused", "remove it, or `adapter`"

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from windlass.config.encode import to_data
 from windlass.core.errors import Problem, SpecError, WindlassError
@@ -46,6 +45,7 @@ from windlass.train.build import checkpoint_folder
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import Tokenizer
 from windlass.train.hf.sources import load_model
+from windlass.train.model.adapters import merged_weights
 from windlass.train.model.config import ModelConfig
 from windlass.train.parallel.apply import parallelize
 from windlass.train.parallel.world import World
@@ -160,9 +160,8 @@ class _Sources:
         )
 
     def _weights(self) -> dict[str, Tensor]:
-        """Return the policy's weights; sharded ones are gathered. Collective."""
-        weights = self._module.state_dict()["model"]
-        return {name: each.full_tensor() if isinstance(each, DTensor) else each for name, each in weights.items()}
+        """Return the policy's weights; an adapter is merged, and sharded ones are gathered. Collective."""
+        return merged_weights(self._module.model)
 
     def _embedded(self) -> EmbeddedEngine:
         model, own = self._recipe.model, self._own
@@ -326,25 +325,30 @@ def _streams(
     """Return what scores the answers of a batch besides the engine, each at the temperature of sampling."""
     found: dict[str, StreamScorer] = {}
 
-    def scorer(model: nn.Module) -> RowScorer:
-        return RowScorer(model, world.device, temperature=own.rollout.temperature)
+    def scorer(model: nn.Module, *, is_base: bool = False) -> RowScorer:
+        return RowScorer(model, world.device, temperature=own.rollout.temperature, is_base=is_base)
+
+    def frozen(named: StartingModel | None, longest: int) -> RowScorer:
+        start = named or own.model
+        assert isinstance(start, StartingModel)
+        if named is None and recipe.adapter is not None:  # the model that learns, without its adapter
+            assert isinstance(recipe.model, ModelConfig)
+            _check_length(start.path, recipe.model, longest)
+            return scorer(module.model, is_base=True)
+        return scorer(_frozen(start.path, recipe, encoder, longest, world))
 
     if isinstance(own, PolicyRecipe) and "reference" in module.objective.needs:
-        start = own.reference or own.model
-        assert isinstance(start, StartingModel)
-        found["reference"] = StreamScorer(score=scorer(_frozen(start.path, recipe, encoder, max_length, world)))
+        found["reference"] = StreamScorer(score=frozen(own.reference, max_length))
     if own.rollout.steps_per_batch > 1:
         found["proximal"] = StreamScorer(score=scorer(module.model))
     if isinstance(own, DistillationRecipe):
-        start = own.teacher or own.model
-        assert isinstance(start, StartingModel)
         prefix, begin = tuple(encoder.tokenizer.encode(own.teacher_prefix)), encoder.tokenizer.ids.bos_id
 
         def prompt(ids: tuple[int, ...]) -> tuple[int, ...]:
             return (ids[0], *prefix, *ids[1:]) if ids[0] == begin else (*prefix, *ids)
 
-        model = _frozen(start.path, recipe, encoder, max_length + len(prefix), world)
-        found["teacher"] = StreamScorer(score=scorer(model), prompt=prompt if prefix else None)
+        score = frozen(own.teacher, max_length + len(prefix))
+        found["teacher"] = StreamScorer(score=score, prompt=prompt if prefix else None)
     return found
 
 
@@ -359,12 +363,15 @@ def _frozen(path: str, recipe: Recipe, encoder: ChatEncoder, max_length: int, wo
     except WindlassError as error:
         raise SpecError([Problem(error.message, error.code, hint=error.hint)]) from error
     check_vocabulary(encoder.tokenizer, model.config.vocab_size, encoder.tokenizer_config)
-    if max_length > model.config.max_length:
-        longest = model.config.max_length
-        message = f"a prompt and its answer may have {max_length} tokens; the maximum of {path} is {longest}"
+    _check_length(path, model.config, max_length)
+    return parallelize(model, recipe.parallel, world, for_training=False)
+
+
+def _check_length(path: str, config: ModelConfig, max_length: int) -> None:
+    if max_length > config.max_length:
+        message = f"a prompt and its answer may have {max_length} tokens; the maximum of {path} is {config.max_length}"
         hint = "lower `data.max_length` or `rollout.max_new_tokens`"
         raise SpecError([Problem(message, "shape-conflict", hint=hint)])
-    return parallelize(model, recipe.parallel, world, for_training=False)
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int, config: TokenizerConfig) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from windlass.post.objectives.batch import LossTotals, Objective, Scores, TokenBatch, TokenRows
 from windlass.post.objectives.logprobs import LogProbs, TokenScores
+from windlass.train.model.adapters import num_adapter_weights
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.flops import flops_per_token
 from windlass.train.modules.protocol import StepFacts
@@ -94,9 +95,10 @@ class ObjectiveModule(TrainableModel):
         """Return the forward and backward FLOPs of this process's rows, without recomputation."""
         if not isinstance(self.model, Decoder):
             return 0.0
-        config = self.model.config
+        config, added = self.model.config, num_adapter_weights(self.model)
         return sum(
-            flops_per_token(config, part.tokens_BT.shape[1]) * float(part.tokens_BT.numel()) for part in batch.parts
+            flops_per_token(config, part.tokens_BT.shape[1], adapter_weights=added) * float(part.tokens_BT.numel())
+            for part in batch.parts
         )
 
     def _sums(self, rows: TokenRows) -> LossTotals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,7 @@ class Checkpointer(TrainerCallback):
     Attributes:
         save_s: seconds from the start of the last save to its commit; None before the first.
         last_path: the last commit; empty before the first.
+        kept: small files that every checkpoint holds, by name.
         keeps_compiled: whether torch.compile's cache is saved with each checkpoint, for the next start.
     """
 
@@ -55,6 +56,7 @@ class Checkpointer(TrainerCallback):
         self.save_s: float | None = None
         self.last_path = ""
         self.keeps_compiled = False
+        self.kept: Mapping[str, bytes] = {}
         self._now = now
         self._before = _Moment()
         self._saved: tuple[int, bool] | None = None
@@ -112,7 +114,7 @@ class Checkpointer(TrainerCallback):
             config=trainer.config,
             is_permanent=is_permanent,
             is_async=self.config.is_async,
-            extra=self._compiled(),
+            extra={**self.kept, **self._compiled()},
         )
         self._saved = (trainer.step, is_permanent)
         if not self.config.is_async:

@@ -102,12 +102,14 @@ def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
     if named:
         return _loaded(replace(config, path=named), checkpoint)
     found = companions_of(source)
-    if config.path or "tokenizer.json" not in found.files:
+    is_found = config.path == "bytes" or (config.path and Path(config.path).expanduser().exists())
+    if is_found or "tokenizer.json" not in found.files:
         return _loaded(config, checkpoint)
     with tempfile.TemporaryDirectory(prefix="windlass-tokenizer-") as folder:
         for name, content in found.files.items():
             (Path(folder) / name).write_bytes(content)
-        return _loaded(replace(config, path=folder, eos_id=_one_id(found.ids.get("eos_token_id"))), checkpoint)
+        eos_id = _one_id(found.ids.get("eos_token_id")) if config.eos_id is None else config.eos_id
+        return _loaded(replace(config, path=folder, eos_id=eos_id), checkpoint)
 
 
 def _one_id(stated: object) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,24 @@ __all__ = [
     "Companions",
     "byte_tokenizer_files",
     "companions_in",
+    "files_in",
     "is_companion",
     "kept",
+    "kept_files",
     "tokenizer_companions",
+    "with_template",
 ]
 
 KEPT_BELOW = "hf/"
-"""Folder of the companion files in an imported checkpoint."""
+"""Folder of the companion files in a checkpoint that was imported, or that post-training wrote."""
 _GENERATION = "generation_config.json"
 _CONFIG = "config.json"
+_SETTINGS = "tokenizer_config.json"
+_TEMPLATE = "chat_template.jinja"
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
 _TOKENIZER_FILES = (
     "tokenizer.json",
-    "tokenizer_config.json",
+    _SETTINGS,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -37,7 +42,7 @@ _TOKENIZER_FILES = (
     "merges.txt",
     "tokenizer.model",
     "spiece.model",
-    "chat_template.jinja",
+    _TEMPLATE,
     "chat_template.json",
 )
 
@@ -61,16 +66,41 @@ def is_companion(name: str) -> bool:
 
 
 def companions_in(folder: Path) -> Companions:
-    """Return the companion files found in a Hugging Face folder."""
+    """Return the companion files found in a Hugging Face folder, with the ids of its config.json."""
+    return _with_ids(files_in(folder), (folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Return the companion files in a folder by name."""
     names = [*_TOKENIZER_FILES, _GENERATION]
-    files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
-    return _with_ids(files, (folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
 def kept(small: Mapping[str, bytes]) -> Companions:
-    """Return the companion files that an import has stored; the keys of `small` are file names."""
+    """Return the companion files that a checkpoint has stored; the keys of `small` are file names."""
     files = {name: content for name, content in small.items() if is_companion(name)}
     return _with_ids(files, small.get(_CONFIG, b"{}"), KEPT_BELOW + _CONFIG)
+
+
+def kept_files(companions: Companions) -> Mapping[str, bytes]:
+    """Return companions as small files for a checkpoint; `kept` reads them."""
+    ids = {_CONFIG: json.dumps(dict(companions.ids), indent=1).encode() + b"\n"} if companions.ids else {}
+    return {KEPT_BELOW + name: content for name, content in {**companions.files, **ids}.items()}
+
+
+def with_template(companions: Companions, text: str) -> Companions:
+    """Return companions with this chat template, in both places where programs look for one."""
+    if not companions.has_tokenizer:
+        return companions
+    settings = decode_object(companions.files.get(_SETTINGS, b"{}"))
+    beside = companions.files.get(_TEMPLATE)
+    if text == (settings.get("chat_template") if beside is None else beside.decode()):
+        return companions
+    files = {name: content for name, content in companions.files.items() if name != "chat_template.json"}
+    files[_TEMPLATE] = text.encode()
+    if _SETTINGS in files:
+        files[_SETTINGS] = _json({**settings, "chat_template": text})
+    return replace(companions, files=files)
 
 
 def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Companions:

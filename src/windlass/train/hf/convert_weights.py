@@ -9,7 +9,7 @@ import shutil
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,21 @@ from windlass.train.hf.mapped import MappedWeights, Weights, check_weights, fill
 from windlass.train.hf.maps import Weight, hf_names
 from windlass.train.model.config import ModelConfig
 
-__all__ = ["FileWeights", "TensorToWrite", "export_model", "import_hf", "load_hf", "write_weights"]
+__all__ = [
+    "DTYPES",
+    "DType",
+    "FileWeights",
+    "TensorToWrite",
+    "export_model",
+    "import_hf",
+    "load_hf",
+    "staged_folder",
+    "write_safetensors",
+    "write_weights",
+]
 
 DType = Literal["float32", "bfloat16", "float16"]
-_DTYPES: Mapping[str, torch.dtype] = {
+DTYPES: Mapping[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
@@ -100,11 +111,26 @@ def export_model(
         PreconditionError: the folder exists, or cannot be written to.
         CheckpointError: weights are missing or have the wrong shape, or the disk is full.
     """
-    target = Path(folder).expanduser().absolute()
     companions = companions or Companions()
     data = {**to_hf(config, dtype=dtype), **companions.ids}
+    entries = list(_entries(config, weights, data["model_type"], DTYPES[dtype]))
+    with staged_folder(folder, overwrite=overwrite) as stage:
+        write_weights(stage, entries, max_shard_bytes=max_shard_bytes)
+        (stage / "config.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        for name, content in companions.files.items():
+            (stage / name).write_bytes(content)
+    return Path(folder).expanduser().absolute()
+
+
+@contextmanager
+def staged_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a new folder beside the target, which replaces it at the end of the block; nothing stays after an error.
+
+    Raises:
+        PreconditionError: the target exists, or cannot be written to.
+    """
+    target = Path(folder).expanduser().absolute()
     _refuse_existing(target, overwrite=overwrite)
-    entries = list(_entries(config, weights, data["model_type"], _DTYPES[dtype]))
     stage = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         stage.mkdir(parents=True)
@@ -113,15 +139,11 @@ def export_model(
             f"cannot write {target}: {error.strerror or error}", hint="use another folder", code="not-writable"
         ) from error
     try:
-        write_weights(stage, entries, max_shard_bytes=max_shard_bytes)
-        (stage / "config.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        for name, content in companions.files.items():
-            (stage / name).write_bytes(content)
+        yield stage
         fsync_directory(stage)
         _publish(stage, target, overwrite=overwrite)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return target
 
 
 def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torch.dtype) -> Iterator[TensorToWrite]:
@@ -168,7 +190,7 @@ def _refuse_existing(target: Path, *, overwrite: bool) -> None:
 
 
 def _is_exported(path: Path) -> bool:
-    names = ("config.json", "model.safetensors.index.json")
+    names = ("config.json", "adapter_config.json", "model.safetensors.index.json")
     return path.is_file() and (path.name in names or is_companion(path.name) or path.suffix == ".safetensors")
 
 
@@ -300,14 +322,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
     )
     paths = tuple(folder / name for name in names)
     for path, shard in zip(paths, shards, strict=True):
-        try:
-            _write_shard(path, shard)
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot write {path}: {error.strerror or error}",
-                hint="free some space, or use another folder",
-                code="not-writable",
-            ) from error
+        write_safetensors(path, shard)
     if len(shards) > 1:
         places = {entry.name: name for name, shard in zip(names, shards, strict=True) for entry in shard}
         total = sum(entry.num_bytes for entry in entries)
@@ -327,6 +342,22 @@ def _shards(entries: Sequence[TensorToWrite], max_bytes: int) -> Iterator[list[T
         shard.append(entry)
         size += entry.num_bytes
     yield shard
+
+
+def write_safetensors(path: Path, entries: Sequence[TensorToWrite]) -> None:
+    """Write one file, reading and freeing each tensor in turn; synced.
+
+    Raises:
+        CheckpointError: a tensor has an unexpected shape, or the disk is full.
+    """
+    try:
+        _write_shard(path, entries)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}",
+            hint="free some space, or use another folder",
+            code="not-writable",
+        ) from error
 
 
 def _write_shard(path: Path, entries: Sequence[TensorToWrite]) -> None:

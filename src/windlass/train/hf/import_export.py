@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,17 +10,18 @@ from torch import Tensor
 
 from windlass.config.encode import to_data
 from windlass.config.loading import from_data
-from windlass.core.errors import PreconditionError, SpecError
+from windlass.core.errors import PreconditionError, SpecError, UsageError
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import load_tokenizer
-from windlass.train.hf.companions import KEPT_BELOW, Companions, tokenizer_companions
+from windlass.train.hf.companions import Companions, kept_files, tokenizer_companions
 from windlass.train.hf.convert_weights import SHARD_BYTES, DType, export_model
 from windlass.train.hf.mapped import ModelSource
+from windlass.train.hf.peft import MergedModel, write_peft
 from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
 from windlass.train.parallel.world import World
 
-__all__ = ["export_hf", "import_model"]
+__all__ = ["companions_for", "export_hf", "import_model"]
 
 
 def export_hf(
@@ -31,15 +31,19 @@ def export_hf(
     dtype: DType = "bfloat16",
     tokenizer: str | Path | None = None,
     max_shard_bytes: int = SHARD_BYTES,
+    merge: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Write a checkpoint's model to a Hugging Face folder. Needs as much memory as its largest weight.
+
+    An adapter is written in PEFT's format, or with `merge` as a whole model.
 
     Args:
         checkpoint: any path that `open_model` accepts.
         dtype: type of the weights in the files.
         tokenizer: file or folder whose files are copied, or `bytes`; if None, the recipe's, if that is a file or
             folder, or the imported model's.
+        merge: whether to add an adapter's updates to the weights of its base model.
         overwrite: whether to replace a Hugging Face model in that folder; anything else is never replaced.
 
     Returns:
@@ -51,7 +55,14 @@ def export_hf(
         PreconditionError: the folder exists.
     """
     with open_model(checkpoint) as source:
-        companions = _companions(source, tokenizer)
+        companions = companions_for(source, tokenizer)
+        adapter = source.adapter() if isinstance(source, StoredCheckpoint) and source.has_adapter else None
+        if merge and adapter is None and not isinstance(source, MergedModel):
+            raise UsageError(
+                f"{source.source} has no adapter to merge", hint="leave out `--merge`", code="setting-unused"
+            )
+        if adapter is not None and not merge:
+            return write_peft(source.config, adapter, folder, dtype=dtype, companions=companions, overwrite=overwrite)
         return export_model(
             source.config,
             source,
@@ -63,15 +74,18 @@ def export_hf(
         )
 
 
-def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions:
-    """Return the files of the requested tokenizer, else of the recipe's, else those beside foreign weights."""
+def companions_for(source: ModelSource, tokenizer: str | Path | None = None) -> Companions:
+    """Return the files of the requested tokenizer, else those kept with the weights, else of the recipe's."""
+    kept = companions_of(source)
+    if tokenizer is None and kept.has_tokenizer:
+        return kept
     own, max_length = _tokenizer_config(source), source.config.max_length
     ids = None if own is None else load_tokenizer(own).ids
     if tokenizer is not None:
         return tokenizer_companions(tokenizer, ids, max_length=max_length)
     if own is not None:
         return tokenizer_companions(own.path, ids, max_length=max_length)
-    return companions_of(source)
+    return kept
 
 
 def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
@@ -113,13 +127,6 @@ def import_model(path: str, folder: str) -> str:
             config=record,
             is_permanent=True,
             is_async=False,
-            extra=_kept_files(source),
+            extra=kept_files(companions_of(source)),
         )
         return pending.wait().path
-
-
-def _kept_files(source: ModelSource) -> Mapping[str, bytes]:
-    """Return the files and ids that accompany the weights, as small files for a checkpoint."""
-    found = companions_of(source)
-    ids = {"config.json": json.dumps(dict(found.ids), indent=1).encode() + b"\n"} if found.ids else {}
-    return {KEPT_BELOW + name: content for name, content in {**found.files, **ids}.items()}

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windlass.train.model.config import ModelConfig
+    from windlass.train.model.config import LoRAConfig, ModelConfig
 
-__all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Weight", "WeightRule", "hf_names", "our_shapes"]
+__all__ = [
+    "ATTENTION",
+    "ROOT",
+    "SWIGLU",
+    "NameMap",
+    "Weight",
+    "WeightRule",
+    "adapted_layers",
+    "hf_names",
+    "our_shapes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,16 @@ def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     elif not config.is_tied:
         shapes["head.weight"] = (config.vocab_size, config.d_model)
     return shapes
+
+
+def adapted_layers(config: ModelConfig, adapter: LoRAConfig) -> dict[str, tuple[int, int]]:
+    """Return the name and shape of each matrix that an adapter is beside, in the order of a decoder's modules."""
+    matrices = {name.removesuffix(".weight"): shape for name, shape in our_shapes(config).items() if len(shape) == 2}
+    return {
+        name: (shape[0], shape[1])
+        for name, shape in matrices.items()
+        if name.startswith("blocks.") and not name.endswith(".router") and adapter.picks(name)
+    }
 
 
 def _block_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

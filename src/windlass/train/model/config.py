@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config.annotations import Diagnostic, Doc, Range
+from windlass.config.annotations import Diagnostic, Doc, Key, Range
 
 __all__ = [
     "AttentionConfig",
     "LinearScaling",
     "Llama3Scaling",
+    "LoRAConfig",
     "MoEConfig",
     "ModelConfig",
     "RopeConfig",
+    "StoredAdapter",
     "YarnScaling",
 ]
 
@@ -226,3 +229,44 @@ class ModelConfig:
         if own.soft_cap is not None and own.backend == "varlen":
             message = f"attention backend varlen does not support scores capped at {own.soft_cap}"
             yield "attention.backend", message, "shape-conflict", "write `auto` or `flex`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoRAConfig:
+    """New adapter: an update of low rank beside each of some frozen matrices. Source: Hu et al. 2021, "LoRA"."""
+
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["lora"] = "lora"
+    rank: Annotated[int, Range(min=1), Doc("Rank of each update.")] = 16
+    alpha: Annotated[
+        float, Range(above=0), Doc("Updates are scaled by alpha / rank, or with `rslora` by alpha / sqrt(rank).")
+    ] = 32.0
+    rslora: Annotated[bool, Doc("Scale by the root of the rank, so that high ranks learn as fast as low ones.")] = False
+    dropout: Annotated[float, Range(min=0, max=0.99), Doc("Dropout on the inputs of updates while training.")] = 0.0
+    targets: Annotated[
+        tuple[str, ...],
+        Doc("Globs for names of linear layers, such as `*.attention.q`; if empty, all in the blocks except routers."),
+    ] = ()
+
+    @property
+    def scale(self) -> float:
+        """Factor of the update. Source of `rslora`: Kalajdzievski 2023, "A rank stabilization scaling factor"."""
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+    def picks(self, name: str) -> bool:
+        """Return whether a layer with this name is adapted."""
+        return not self.targets or any(fnmatchcase(name, glob) for glob in self.targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAdapter:
+    """Trained adapter to go on from, with its own rank, alpha and targets."""
+
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["stored"] = "stored"
+    path: Annotated[
+        str, Key("from"), Doc("A checkpoint of a run with an adapter, a folder of these, or a folder of PEFT.")
+    ]
+    dropout: Annotated[float, Range(min=0, max=0.99), Doc("Dropout on the inputs of updates while training.")] = 0.0

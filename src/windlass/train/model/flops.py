@@ -17,11 +17,18 @@ class ParameterCounts:
         total: all weights.
         active: weights used per token; fewer than `total` with experts.
         embedding: weights of the embedding and of an untied head (both are in `total` and `active`).
+        frozen: weights beside an adapter, which are not trained.
     """
 
     total: int
     active: int
     embedding: int
+    frozen: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Number of weights that are trained, and that checkpoints hold."""
+        return self.total - self.frozen
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
@@ -39,12 +46,13 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
     )
 
 
-def flops_per_token(config: ModelConfig, length: int) -> float:
+def flops_per_token(config: ModelConfig, length: int, *, adapter_weights: int = 0) -> float:
     """Return the forward and backward FLOPs per token in a row of `length` tokens.
 
     Six per weight of the token's matrix products (the embedding is a look-up, the head a product), and
     12 * heads * head size * visible tokens for each layer's attention, without a discount for causality, as in
-    published figures of model FLOPs utilisation. A layer with a window sees at most the window.
+    published figures of model FLOPs utilisation. A layer with a window sees at most the window. Beside an adapter the
+    model's own weights get no gradient: four per weight.
 
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
@@ -53,7 +61,8 @@ def flops_per_token(config: ModelConfig, length: int) -> float:
     matrices = counts.active - counts.embedding + head
     heads = config.attention.num_heads * config.head_dim
     seen = sum(min(length, config.window_of(layer) or length) for layer in range(config.num_layers))
-    return 6.0 * matrices + 12.0 * heads * seen
+    own = 4.0 * matrices + 6.0 * adapter_weights if adapter_weights else 6.0 * matrices
+    return own + 12.0 * heads * seen
 
 
 def kv_bytes_per_token(config: ModelConfig, bytes_per_value: int = 2) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from windlass.core.errors import Problem, SpecError
+from windlass.train.model.adapters import LoRALinear
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.layers import RMSNorm
 from windlass.train.model.moe import MoE
@@ -31,7 +32,7 @@ def init_weights(
 ) -> list[str]:
     """Initialize a model: truncated normal matrices, norms of one, biases of zero.
 
-    This covers linear layers, embeddings, norms and our experts. Other parameters keep the values that their modules
+    This covers linear layers, embeddings, norms, our experts and adapters (whose second matrix is zero). Other parameters keep the values that their modules
     set; on the meta device, the module's `reset_parameters` is called instead.
 
     Args:
@@ -57,7 +58,8 @@ def init_weights(
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in known:
-                _fill(name, parameter, seed, spread, known[name])
+                own = LoRALinear.initial_std(parameter.shape[1]) if name.endswith(".lora_a") else spread
+                _fill(name, parameter, seed, own, known[name])
     return others
 
 
@@ -67,11 +69,11 @@ def _known(model: nn.Module) -> dict[str, float | None]:
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
         for name, _ in module.named_parameters(recurse=False):
-            if isinstance(module, (*_NORMS, nn.Linear, nn.Embedding)) and name == "bias":
+            if isinstance(module, (*_NORMS, nn.Linear, nn.Embedding)) and name in ("bias", "lora_b"):
                 found[prefix + name] = 0.0
             elif isinstance(module, _NORMS) and name == "weight":
                 found[prefix + name] = 1.0
-            elif (isinstance(module, (nn.Linear, nn.Embedding)) and name == "weight") or (
+            elif (isinstance(module, (nn.Linear, nn.Embedding)) and name in ("weight", "lora_a")) or (
                 isinstance(module, MoE) and name in _EXPERTS
             ):
                 found[prefix + name] = None

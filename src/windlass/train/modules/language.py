@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from windlass.core.errors import Problem, SpecError
 from windlass.train.batch import IGNORE, Batch
 from windlass.train.errors import TrainingError
+from windlass.train.model.adapters import num_adapter_weights
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.flops import flops_per_token
 from windlass.train.modules.protocol import StepFacts
@@ -111,7 +112,10 @@ class LanguageModule(TrainableModel):
         if length != self._length:
             own = self.model.config if isinstance(self.model, Decoder) else None
             self._length = length
-            self._flops_per_token = flops_of(self.model, length) if own is None else flops_per_token(own, length)
+            added = num_adapter_weights(self.model)
+            self._flops_per_token = (
+                flops_of(self.model, length) if own is None else flops_per_token(own, length, adapter_weights=added)
+            )
         return self._flops_per_token * float(batch.tokens_BT.numel())
 
     def _losses(self, part: Batch) -> LossSums:

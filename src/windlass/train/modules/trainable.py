@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from windlass.train.model.adapters import check_base, is_of_adapter, sample_base
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.modules.state import load_training_state, training_state
 from windlass.train.optim.build import set_lr
@@ -49,6 +50,7 @@ class TrainableModel:
         for group in optimizer.param_groups:
             group.setdefault("peak_lr", group["lr"])
         self._guard = None if skip is None else SkipGuard(skip, self.world.device, self._sum_over_share)
+        self._base: Mapping[str, Tensor] | None = None
         self._loss = torch.zeros(())  # of the last `train_batch`, by which outliers are found
 
     def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
@@ -66,13 +68,32 @@ class TrainableModel:
         self.optimizer.zero_grad(set_to_none=True)
         return metrics
 
+    def keep_base(self) -> None:
+        """Leave the frozen weights beside an adapter out of the state, except for a few values of each. Collective.
+
+        Call it when the weights of the base model are loaded.
+        """
+        self._base = sample_base(self.model)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and the optimiser's state, by parameter name; with `skip`, its history as `guard`."""
+        """Return weights and the optimiser's state, by parameter name; with `skip`, its history as `guard`.
+
+        With an adapter, the weights are the adapter's, and `base` holds values of each frozen weight.
+        """
         state = training_state(self.model, self.optimizer)
+        if self._base is not None:
+            state["model"] = {name: value for name, value in state["model"].items() if is_of_adapter(name)}
+            state["base"] = {name: value.clone() for name, value in self._base.items()}
         return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore weights and the optimiser's state."""
+        """Restore weights and the optimiser's state.
+
+        Raises:
+            CheckpointError: an adapter was trained beside another base model.
+        """
+        if self._base is not None and "base" in state:
+            check_base(self._base, state["base"], "the one of this run")
         load_training_state(self.model, self.optimizer, state)
         if self._guard is not None and "guard" in state:
             self._guard.load_state_dict(state["guard"])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from windlass.core.errors import Problem, SpecError
+from windlass.train.model.adapters import has_dropout
 from windlass.train.model.decoder import Decoder
 from windlass.train.parallel.activation import checkpoint_activations
 from windlass.train.parallel.compiling import compile_blocks
@@ -149,7 +150,9 @@ def _rewrite_blocks(model: nn.Module, config: ParallelConfig, device: torch.devi
     if for_training and config.float8 is not None:
         use_float8(model, config.float8, device)
     if for_training and config.checkpointing is not None:
-        checkpoint_activations(blocks or [model], config, is_random=not isinstance(model, Decoder))
+        checkpoint_activations(
+            blocks or [model], config, is_random=not isinstance(model, Decoder) or has_dropout(model)
+        )
     if config.compile:
         compile_blocks(model, blocks)
 

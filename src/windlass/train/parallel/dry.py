@@ -15,7 +15,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.model.config import ModelConfig
+from windlass.train.model.adapters import add_adapter
+from windlass.train.model.config import LoRAConfig, ModelConfig
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.parallel.apply import parallelize
 from windlass.train.parallel.mesh import check_model, mesh_shape
@@ -30,7 +31,9 @@ __all__ = ["dry_apply", "dry_apply_recipe", "fake_world"]
 _CHEAP_PARAMETERS = 20_000_000
 
 
-def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
+def dry_apply(
+    model: ModelConfig, parallel: ParallelConfig, world_size: int, adapter: LoRAConfig | None = None
+) -> Mapping[str, object]:
     """Return what rank 0 of `world_size` processes would hold. Takes seconds and little memory.
 
     A model of at most 20M parameters also runs forward and backward over one short row, which checks its shapes.
@@ -47,6 +50,8 @@ def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> 
         raise SpecError(problems)
     with torch.device("meta"):
         whole = Decoder(model)
+    if adapter is not None:
+        add_adapter(whole, model, adapter)
     return _apply(whole, parallel, world_size)
 
 
@@ -56,7 +61,8 @@ def dry_apply_recipe(recipe: Recipe, world_size: int) -> Mapping[str, object]:
     Custom models do not run a row, since their inputs are unknown.
     """
     if isinstance(recipe.model, ModelConfig):
-        return dry_apply(recipe.model, recipe.parallel, world_size)
+        adapter = recipe.adapter if isinstance(recipe.adapter, LoRAConfig) else None
+        return dry_apply(recipe.model, recipe.parallel, world_size, adapter)
     from windlass.train.targets.model import build_own_model  # lazy: few recipes have one
 
     try:

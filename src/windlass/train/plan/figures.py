@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.model.config import ModelConfig
+from windlass.train.hf.maps import adapted_layers
+from windlass.train.model.config import LoRAConfig, ModelConfig
 from windlass.train.model.flops import ParameterCounts, count_parameters, flops_per_token
 from windlass.train.recipe import Recipe
 
@@ -38,8 +39,19 @@ def figures_of(recipe: Recipe) -> Figures:
     """
     length = recipe.data.sequence_length
     if isinstance(recipe.model, ModelConfig):
-        each = flops_per_token(recipe.model, length)
-        return Figures(counts=count_parameters(recipe.model), flops_per_token=each, vocab_size=recipe.model.vocab_size)
+        counts, added = count_parameters(recipe.model), 0
+        if isinstance(recipe.adapter, LoRAConfig):
+            layers = adapted_layers(recipe.model, recipe.adapter)
+            added = recipe.adapter.rank * sum(num_out + num_in for num_out, num_in in layers.values())
+            score = recipe.model.d_model if recipe.model.head == "scalar" else 0
+            counts = ParameterCounts(
+                total=counts.total + added,
+                active=counts.active + added,
+                embedding=counts.embedding,
+                frozen=counts.total - score,
+            )
+        each = flops_per_token(recipe.model, length, adapter_weights=added)
+        return Figures(counts=counts, flops_per_token=each, vocab_size=recipe.model.vocab_size)
     try:
         import torch  # lazy: takes seconds, and a decoder does not need it
     except ModuleNotFoundError as error:

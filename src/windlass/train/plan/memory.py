@@ -71,10 +71,14 @@ def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None =
         )
     local = _stage_parameters(model, shape.pp) / shape.tp
     share = local / shards
+    trained = share
+    if counts.frozen:  # the adapter is not in the blocks, and is the only part with gradients
+        trained = counts.trained / shards
+        share += trained
     return MemoryEstimate(
         weights=round(_MASTER * share),
-        gradients=round(_MASTER * share),
-        optimizer=round(share * state_bytes(recipe, counts) / counts.total),
+        gradients=round(_MASTER * trained),
+        optimizer=round(trained * state_bytes(recipe, counts) / counts.trained),
         gathered=round(_gathered(recipe, model, shape, local, is_sharded=is_sharded)),
         activations=round(_activations(recipe, model, shape)),
         logits=round(_logits(recipe, model, shape)),
@@ -84,13 +88,14 @@ def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None =
 def state_bytes(recipe: Recipe, counts: ParameterCounts | None = None) -> int:
     """Return the size of the optimizer's whole state in bytes; a custom optimizer counts as AdamW."""
     counts = counts or figures_of(recipe).counts
+    embedding = 0 if counts.frozen else counts.embedding
     match recipe.optim:
         case AdamWConfig() | OptimTarget():
-            return 2 * _MASTER * counts.total
+            return 2 * _MASTER * counts.trained
         case LionConfig():
-            return _MASTER * counts.total
+            return _MASTER * counts.trained
         case MuonConfig() | NorMuonConfig() | DionConfig():  # row vectors and low-rank columns are not counted
-            return _MASTER * (counts.total - counts.embedding) + 2 * _MASTER * counts.embedding
+            return _MASTER * (counts.trained - embedding) + 2 * _MASTER * embedding
 
 
 def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:

@@ -33,7 +33,8 @@ def plan_page(plan: TrainPlan) -> Iterator[str]:
 def _facts(plan: TrainPlan) -> Iterator[tuple[str, str]]:
     counts = plan.parameters
     active = f", {_count(counts.active)} of them active" if counts.active != counts.total else ""
-    yield "parameters", f"{_count(counts.total)}{active}, {_count(counts.embedding)} in embedding and head"
+    trained = f"; {_count(counts.trained)} of them trained" if counts.frozen else ""
+    yield "parameters", f"{_count(counts.total)}{active}, {_count(counts.embedding)} in embedding and head{trained}"
     rows = plan.batch_tokens // plan.sequence_length
     split = f"{plan.shape.data_parallel} x {plan.microbatches} microbatches of {plan.rows_at_once}"
     yield "batch", f"{_count(plan.batch_tokens)} tokens: {rows} rows of {plan.sequence_length}; {split}"

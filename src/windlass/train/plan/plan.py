@@ -188,7 +188,7 @@ def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> 
 
 
 def _checkpoints(recipe: Recipe, length: Length, data: DataEstimate, counts: ParameterCounts) -> CheckpointEstimate:
-    bytes_each = 4 * counts.total + state_bytes(recipe, counts)
+    bytes_each = 4 * counts.trained + state_bytes(recipe, counts)
     settings = recipe.checkpoint
     if recipe.no_checkpoints:
         return CheckpointEstimate(bytes_each=bytes_each, num_permanent=0)

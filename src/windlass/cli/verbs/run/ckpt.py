@@ -109,13 +109,23 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
     shell_complete=complete_file,
     help="Tokenizer to copy, or `bytes`. [default: the recipe's]",
 )
+@click.option("--merge", is_flag=True, help="Merge an adapter with its base model. [default: PEFT's format]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing exported model.")
-def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: str, overwrite: bool) -> None:
+def export_command(
+    checkpoint: str, form: str, out: str, dtype: str, tokenizer: str, merge: bool, overwrite: bool
+) -> None:
     """Export a checkpoint's model to another format and print the folder."""
     from windlass.train.hf.import_export import export_hf  # lazy: torch costs seconds
 
     folder = out or f"{checkpoint.rstrip('/').removeprefix('hf:')}-{form}"
-    made = export_hf(checkpoint, folder, dtype=dtype, tokenizer=tokenizer or None, overwrite=overwrite)  # type: ignore[arg-type]
+    made = export_hf(
+        checkpoint,
+        folder,
+        dtype=dtype,  # type: ignore[arg-type]
+        tokenizer=tokenizer or None,
+        merge=merge,
+        overwrite=overwrite,
+    )
     if not (made / "tokenizer.json").is_file() and not (made / "tokenizer.model").is_file():
         tell("no tokenizer exported: the checkpoint names none on this machine; use `--tokenizer`")
     emit(str(made))
