@@ -38,7 +38,7 @@ from windlass.post.control.messages import (
 from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 from windlass.post.rollout.types import SampleId, TokenSpan
 
-NUM_SEEDS = 120
+NUM_SEEDS = 100
 SYNCHRONOUS = ControllerConfig(groups_per_batch=2, group_size=2)
 BOUND_2 = ControllerConfig(groups_per_batch=2, group_size=2, bound=2, ahead=1)
 FAILURES = Scenario(
@@ -135,7 +135,7 @@ def distance(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def test_state_stays_small_in_ten_thousand_steps_without_a_checkpoint() -> None:
-    config = ControllerConfig(groups_per_batch=4, group_size=1, bound=2, ahead=1)
+    config = ControllerConfig(groups_per_batch=2, group_size=1, bound=2, ahead=1)
     run = Run(config)
     run.join(num_slots=8)
     sizes = []
@@ -143,7 +143,7 @@ def test_state_stays_small_in_ten_thousand_steps_without_a_checkpoint() -> None:
         if step in (100, 9_999):
             sizes.append(len(pickle.dumps(vars(run.controller))))
         run.train(step)
-    assert sizes[1] - sizes[0] < 1_000_000  # 32 groups a batch: below 4 MB
+    assert sizes[1] - sizes[0] < 800_000  # below 4 MB for 32 groups a batch: 8 bytes a group and 60 a batch
     run.send(CheckpointCommitted(step=10_000))
     assert len(pickle.dumps(vars(run.controller))) <= sizes[0]
 

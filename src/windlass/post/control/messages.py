@@ -51,7 +51,10 @@ class WorkerJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLeft:
-    """A worker left, died, or has not been heard of for too long. Samples that it sends later are still taken."""
+    """A worker left, died, or has not been heard of for too long.
+
+    Samples that it sends later are still taken.
+    """
 
     worker: str
 
@@ -66,14 +69,20 @@ class WeightsLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsPublished:
-    """A step is finished, and its weights can be loaded; must follow each batch before the next one is wanted."""
+    """A step is finished, and its weights can be loaded.
+
+    Must follow each batch before the next one is wanted.
+    """
 
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleGenerated:
-    """A sample is finished and waits to be scored; its slot is free. May be left out: `SampleScored` implies it."""
+    """A sample is finished and waits to be scored; its slot is free.
+
+    May be left out: `SampleScored` implies it.
+    """
 
     worker: str
     id: SampleId
@@ -83,7 +92,7 @@ class SampleGenerated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleScored:
-    """A sample has its rewards. It counts, and must be stored, if a `Scored` record follows.
+    """A sample has its rewards; it counts, and must be stored, if `Scored` follows.
 
     Attributes:
         rejected: on a group's last sample, reason not to train on the group, such as equal rewards.
@@ -106,7 +115,10 @@ class GroupRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWanted:
-    """The learner finished this number of steps and wants the batch of the next one; may be repeated."""
+    """The learner finished a number of steps and wants the batch of the next one.
+
+    May be repeated.
+    """
 
     step: int
 
@@ -120,7 +132,7 @@ class CheckpointCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerRestarted:
-    """The learner went back to a checkpoint with this number of finished steps; workers live on."""
+    """The learner went back to a checkpoint of this step; workers live on."""
 
     step: int
 
@@ -165,7 +177,10 @@ class Give:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Let a worker load this version: at once if it can with samples in progress, otherwise when it has none."""
+    """Let a worker load a version.
+
+    At once if its engine can load with samples in progress, otherwise when it has none.
+    """
 
     worker: str
     version: int
@@ -181,7 +196,7 @@ class CancelSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseBatch:
-    """Train on these groups; the same ones whenever the batch of this step is wanted."""
+    """Train on these groups; the same ones whenever this step's batch is wanted."""
 
     step: int
     groups: tuple[int, ...]

@@ -31,7 +31,7 @@ class PlanGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A sample was finished and scored; the log stores the sample and its rewards with it.
+    """A sample was finished and scored; the log stores it with its rewards.
 
     Attributes:
         oldest_version: oldest version that any of its tokens read, see `oldest_version`.
@@ -71,7 +71,7 @@ class DropGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitStep:
-    """A checkpoint exists in which this number of optimiser steps is finished; no earlier batch is used again."""
+    """A checkpoint of this step exists; no earlier batch is used again."""
 
     step: int
 
@@ -80,7 +80,7 @@ Record: TypeAlias = PlanGroup | Scored | ReserveBatch | DropGroup | CommitStep
 
 
 def oldest_version(spans: Iterable[TokenSpan]) -> int:
-    """Return the oldest version behind any token of the policy, or behind a cache entry it read.
+    """Return the oldest version behind any token of the policy and what it read.
 
     Raises:
         ValueError: no span is the policy's.
