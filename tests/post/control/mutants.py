@@ -9,28 +9,34 @@ from typing import Any
 
 from windlass.post.control.controller import RolloutController
 from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
+from windlass.post.control.staleness import DueBatches
 
 __all__ = ["CAUGHT_AT", "MUTANTS", "mutated"]
 
 Change = tuple[str, Any]
-ORIGINAL = dict(vars(RolloutController))
+ORIGINAL = {owner: dict(vars(owner)) for owner in (RolloutController, DueBatches)}
 
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """Run with the mutant of this name in place of the shipped controller."""
-    changes = MUTANTS[name]
-    for attribute, replacement in changes.items():
-        setattr(RolloutController, attribute, replacement)
+    changes = [
+        (owner, attribute, replacement)
+        for attribute, replacement in MUTANTS[name].items()
+        for owner in ORIGINAL
+        if attribute in ORIGINAL[owner]
+    ]
+    for owner, attribute, replacement in changes:
+        setattr(owner, attribute, replacement)
     try:
         yield
     finally:
-        for attribute in changes:
-            setattr(RolloutController, attribute, ORIGINAL[attribute])
+        for owner, attribute, _ in changes:
+            setattr(owner, attribute, ORIGINAL[owner][attribute])
 
 
 def _bound_plus_one(self: Any, version: int) -> int:
-    return int(ORIGINAL["_due_batch"](self, version)) + 1
+    return int(ORIGINAL[DueBatches]["batch"](self, version)) + 1
 
 
 def _without_mini_batches(self: Any, version: int) -> int:
@@ -39,18 +45,17 @@ def _without_mini_batches(self: Any, version: int) -> int:
 
 def _start_without_limit(self: Any, version: int) -> bool:
     """`ahead` is ignored."""
-    return bool(self._due_batch(version) >= self._next_batch)
+    return bool(self._due.has_room(version))
 
 
-def _start_without_room(self: Any, version: int) -> bool:
+def _room_not_checked(self: Any, version: int) -> bool:
     """Groups are started although those that are open need all batches until they are due."""
-    limit = self._config.groups_per_batch * (self._config.ahead + 1) - self._num_missing()
-    return bool(self._due_batch(version) >= self._next_batch and len(self._open) < limit)
+    return bool(self.batch(version) >= self.next_batch)
 
 
-def _start_with_any_weights(self: Any, version: int) -> bool:
+def _always_room(self: Any, version: int) -> bool:
     """Work that can no longer meet the bound is started."""
-    return bool(len(self._open) < self._config.groups_per_batch * (self._config.ahead + 1))
+    return True
 
 
 def _claims_kept(self: Any, keys: Any) -> None:
@@ -68,7 +73,7 @@ def _group_begun_again(self: Any, keys: Any) -> None:
         if 0 < group.num_done < size:
             keys = [*keys, *(number * size + member for member in range(size) if group.done[member])]
             group.done, group.num_done = bytearray(size), 0
-    ORIGINAL["_give_back"](self, keys)
+    ORIGINAL[RolloutController]["_give_back"](self, keys)
 
 
 def _reserved_again(self: Any, step: int, now_s: float) -> None:
@@ -81,9 +86,9 @@ def _due_dropped(self: Any) -> None:
     """Groups that are late are dropped rather than waited for."""
     if self._wanted is not None:
         for number, group in list(self._open.items()):
-            if group.due <= self._next_batch and group.num_done < self._config.group_size:
+            if group.due <= self._due.next_batch and group.num_done < self._config.group_size:
                 self._drop(number, "late")
-    ORIGINAL["_reserve"](self)
+    ORIGINAL[RolloutController]["_reserve"](self)
 
 
 def _nothing_needed(self: Any) -> dict[int, int]:
@@ -94,33 +99,33 @@ def _nothing_needed(self: Any) -> dict[int, int]:
 def _old_reads_ignored(self: Any, event: Any) -> bool:
     """The version that a sample was started with counts, not the oldest one that it read."""
     young = replace(event, oldest_version=10**9)
-    return bool(ORIGINAL["_accepts"](self, young))
+    return bool(ORIGINAL[RolloutController]["_accepts"](self, young))
 
 
 def _repeated_counted(self: Any, event: Any) -> bool:
     """A sample that arrives twice counts twice."""
     if event.id.group in self._open and self._open[event.id.group].done[event.id.member]:
         return True
-    return bool(ORIGINAL["_accepts"](self, event))
+    return bool(ORIGINAL[RolloutController]["_accepts"](self, event))
 
 
 def _late_refused(self: Any, event: Any) -> bool:
     """A sample that a worker finished before it was given up is thrown away, and its slot stays occupied."""
     owner = self._owners.get(self._key(event.id))
-    return owner == event.worker and bool(ORIGINAL["_accepts"](self, event))
+    return owner == event.worker and bool(ORIGINAL[RolloutController]["_accepts"](self, event))
 
 
 def _permit_lost(self: Any, number: int) -> None:
     """A group that leaves still counts as one that is due."""
     due = self._open[number].due
-    ORIGINAL["_remove"](self, number)
+    ORIGINAL[RolloutController]["_remove"](self, number)
     if number % 5 == 0:
-        self._due[due + 1] += 1
+        self._due.add(due + 1)
 
 
 def _older_workers_used(self: Any, version: int) -> int | None:
     """Members of a group are given to workers whose weights are older than the group's."""
-    return ORIGINAL["_next_sample"](self, version if version < 0 else self._published)  # type: ignore[no-any-return]
+    return ORIGINAL[RolloutController]["_next_sample"](self, version if version < 0 else self._published)  # type: ignore[no-any-return]
 
 
 def _replaced_for_ever(self: Any) -> int:
@@ -133,7 +138,7 @@ def _forgotten_at_restart(*kinds: type) -> Mapping[str, Any]:
 
     def rebuilt(cls: Any, /, config: Any, records: Any, **rest: Any) -> Any:
         kept = [record for record in records if not isinstance(record, kinds)]
-        return ORIGINAL["rebuilt"].__func__(cls, config, kept, **rest)
+        return ORIGINAL[RolloutController]["rebuilt"].__func__(cls, config, kept, **rest)
 
     return {"rebuilt": classmethod(rebuilt)}
 
@@ -143,29 +148,29 @@ def _younger_at_restart() -> Mapping[str, Any]:
 
     def rebuilt(cls: Any, /, config: Any, records: Any, *, step: int, **rest: Any) -> Any:
         old = [replace(each, oldest_version=step) if isinstance(each, PlanGroup) else each for each in records]
-        return ORIGINAL["rebuilt"].__func__(cls, config, old, step=step, **rest)
+        return ORIGINAL[RolloutController]["rebuilt"].__func__(cls, config, old, step=step, **rest)
 
     return {"rebuilt": classmethod(rebuilt)}
 
 
 def _all_committed(self: Any, step: int) -> None:
     """A checkpoint frees batches that come after it."""
-    ORIGINAL["_on_committed"](self, step)
+    ORIGINAL[RolloutController]["_on_committed"](self, step)
     self._reserved.clear()
 
 
 MUTANTS: Mapping[str, Mapping[str, Any]] = {
-    "bound-plus-one": {"_due_batch": _bound_plus_one},
-    "mini-batches-not-counted": {"_due_batch": _without_mini_batches},
+    "bound-plus-one": {"batch": _bound_plus_one},
+    "mini-batches-not-counted": {"batch": _without_mini_batches},
     "ahead-ignored": {"_may_start": _start_without_limit},
-    "started-without-room": {"_may_start": _start_without_room},
-    "started-too-late": {"_may_start": _start_with_any_weights},
+    "started-without-room": {"has_room": _room_not_checked},
+    "started-too-late": {"has_room": _always_room},
     "claims-not-returned": {"_give_back": _claims_kept},
     "finished-lost-with-a-worker": {"_give_back": _group_begun_again},
     "reservation-not-repeated": {"_on_wanted": _reserved_again},
     "reservation-freed-early": {"_on_committed": _all_committed},
     "due-groups-dropped": {"_reserve": _due_dropped},
-    "due-groups-not-waited-for": {"_needed": _nothing_needed},
+    "due-groups-not-waited-for": {"needed": _nothing_needed},
     "oldest-read-ignored": {"_accepts": _old_reads_ignored},
     "repeated-samples-counted": {"_accepts": _repeated_counted},
     "late-samples-thrown-away": {"_accepts": _late_refused},
@@ -178,7 +183,7 @@ MUTANTS: Mapping[str, Mapping[str, Any]] = {
     "drops-forgotten": _forgotten_at_restart(DropGroup),
     "versions-forgotten": _younger_at_restart(),
 }
-"""Replaced attributes of the controller by mutant."""
+"""Replaced attributes of the controller, or of its bound, by mutant."""
 
 CAUGHT_AT: Mapping[str, int] = {
     "reservation-freed-early": 33,

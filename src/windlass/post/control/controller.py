@@ -1,13 +1,9 @@
 """Controller of rollouts: plans groups, gives samples to workers, and bounds the staleness of every trained token.
 
 Pure: an event goes in, commands come out; no clock, files, threads or random numbers. The learner's process drives it,
-stores the commands that are records (`PlanGroup`, `Scored`, `DropGroup`, `ReserveBatch`, `CommitStep`) before it acts on any other, and can build it
-again from them. Steps and versions both count finished optimiser steps. A batch has G groups and is used for m steps.
-
-The bound holds by construction. A group that is started with weights of version v is *due* in batch
-(v + bound - (m - 1)) // m: reserved no later than there, no token of it exceeds the bound. At any time, for every later
-batch T, the started groups that are due up to T fit into the batches up to T; a group is started, and a batch is
-reserved, only if that stays true. So the learner waits for late samples, and nothing finished is ever discarded.
+stores the commands that are records (`PlanGroup`, `Scored`, `DropGroup`, `ReserveBatch`, `CommitStep`) before it acts on
+any other, and can build it again from them. Steps and versions both count finished optimiser steps. The rule that bounds
+staleness is in `staleness`.
 """
 
 from __future__ import annotations
@@ -41,51 +37,13 @@ from windlass.post.control.messages import (
     WorkerLeft,
 )
 from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
+from windlass.post.control.staleness import ControllerConfig, DueBatches
 from windlass.post.rollout.types import SampleId
 
 __all__ = ["ControllerConfig", "RolloutController"]
 
 LEARNER = ""
 """Owner of a sample that is generated and not scored yet: such a sample survives its worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig:
-    """Sizes and limits.
-
-    Attributes:
-        bound: most optimiser steps between any trained token's weights and its use, the steps of its own batch included.
-        ahead: batches that are generated ahead of the one that the learner asks for next.
-        steps_per_batch: optimiser steps that use a batch.
-        max_replaced: dropped groups that are replaced, per batch; after that the batch is smaller, by all but one group.
-        max_attempts: attempts at a sample, all of which died with their worker, before its group is dropped.
-
-    Raises:
-        ValueError: a value is out of range, or the bound leaves no room for `ahead` or `steps_per_batch`.
-    """
-
-    groups_per_batch: int
-    group_size: int
-    bound: int = 0
-    ahead: int = 0
-    steps_per_batch: int = 1
-    max_replaced: int = 64
-    max_attempts: int = 32
-
-    def __post_init__(self) -> None:
-        if min(self.groups_per_batch, self.group_size, self.steps_per_batch) < 1:
-            raise ValueError("groups_per_batch, group_size and steps_per_batch must be at least 1")
-        if not 1 <= self.max_attempts <= 255:
-            raise ValueError(f"max_attempts is {self.max_attempts}; use 1 to 255")
-        if min(self.ahead, self.max_replaced) < 0 or self.bound < self.steps_per_batch - 1:
-            raise ValueError("ahead and max_replaced must not be negative, nor bound below steps_per_batch - 1")
-        if self.ahead > self.slack:
-            raise ValueError(f"ahead is {self.ahead}, but the bound leaves room for {self.slack}")
-
-    @property
-    def slack(self) -> int:
-        """Return how many batches a group can wait if it is started with the newest weights; 0: synchronous."""
-        return (self.bound - self.steps_per_batch + 1) // self.steps_per_batch
 
 
 @dataclass(slots=True)
@@ -121,14 +79,14 @@ class RolloutController:
         self._config, self._rows, self._size = config, rows, config.group_size
         self.counts: Counter[str] = Counter()
         self._open: dict[int, _Group] = {}
-        self._due: Counter[int] = Counter()  # open groups by the batch they are due in
+        self._due = DueBatches(config)  # of open groups
         self._complete: list[tuple[int, int]] = []  # (due, group), sorted
         self._pending: list[tuple[int, int]] = []  # heap of (oldest version, sample); claimed ones are removed late
         self._owners: dict[int, str] = {}
         self._workers: dict[str, _Worker] = {}
         self._idle_since_s: dict[str, float] = {}  # of workers with free slots
         self._reserved: dict[int, array[int]] = {}
-        self._next_group = self._next_batch = self._num_dropped = self._committed = 0
+        self._next_group = self._num_dropped = self._committed = 0
         self._published = -1
         self._wanted: int | None = None
         self._wanted_since_s = 0.0
@@ -155,7 +113,7 @@ class RolloutController:
         """
         self = cls(config, rows)
         self._next_group = next_group
-        self._next_batch = self._committed = step // config.steps_per_batch
+        self._due.next_batch = self._committed = step // config.steps_per_batch
         for record in records:
             if isinstance(record, PlanGroup):
                 self._start(record.group, record.oldest_version)
@@ -304,18 +262,16 @@ class RolloutController:
 
     def _start(self, number: int, version: int) -> None:
         """Open a group whose tokens must come from this version or newer ones."""
-        size, due = self._size, self._due_batch(version)
+        size, due = self._size, self._due.batch(version)
         self._open[number] = _Group(version, due, bytearray(size), bytearray(size))
-        self._due[due] += 1
+        self._due.add(due)
         self._next_group = max(self._next_group, number + 1)
         for key in range(number * size, (number + 1) * size):
             heappush(self._pending, (version, key))
 
     def _remove(self, number: int) -> None:
         group = self._open.pop(number)
-        self._due[group.due] -= 1
-        if not self._due[group.due]:
-            del self._due[group.due]
+        self._due.remove(group.due)
         if group.num_done == self._size:
             self._complete.remove((group.due, number))
         self._num_dropped += 1
@@ -342,27 +298,16 @@ class RolloutController:
         """Drop open groups that cannot meet a bound that was lowered since they were started."""
         num_dropped, num_kept = self._num_dropped, 0
         for due, number in sorted((group.due, number) for number, group in self._open.items()):
-            if num_kept < (due - self._next_batch + 1) * self._config.groups_per_batch:
+            if num_kept < (due - self._due.next_batch + 1) * self._config.groups_per_batch:
                 num_kept += 1
             else:
                 self._drop(number, "bound")
         self._num_dropped = num_dropped
 
-    def _due_batch(self, version: int) -> int:
-        """Return the last batch in which tokens of this version do not exceed the bound."""
-        return (version + self._config.bound - self._config.steps_per_batch + 1) // self._config.steps_per_batch
-
     def _may_start(self, version: int) -> bool:
-        """Return whether one more group of this version meets its due batch whatever the open ones need."""
-        size, due, last = self._config.groups_per_batch, self._due_batch(version), self._next_batch + self._config.ahead
-        if due < self._next_batch or len(self._open) >= size * (self._config.ahead + 1) - self._num_missing():
-            return False
-        num_due = sum(count for batch, count in self._due.items() if batch <= due)
-        for batch in range(due, last):  # later ones have room for all groups that may be open
-            num_due += self._due.get(batch, 0) if batch > due else 0
-            if num_due >= (batch - self._next_batch + 1) * size:
-                return False
-        return True
+        """Return whether one more group may be open, and weights of this version are new enough for it."""
+        limit = self._config.groups_per_batch * (self._config.ahead + 1) - self._num_missing()
+        return len(self._open) < limit and self._due.has_room(version)
 
     def _num_missing(self) -> int:
         """Return by how many groups the next batch is smaller, for they were dropped and not replaced."""
@@ -370,10 +315,10 @@ class RolloutController:
 
     def _on_wanted(self, step: int, now_s: float) -> None:
         batch = step // self._config.steps_per_batch
-        if batch > self._next_batch or (batch < self._next_batch and batch not in self._reserved):
-            kept = f"{min(self._reserved, default=self._next_batch)} to {self._next_batch}"
+        if batch > self._due.next_batch or (batch < self._due.next_batch and batch not in self._reserved):
+            kept = f"{min(self._reserved, default=self._due.next_batch)} to {self._due.next_batch}"
             raise ValueError(f"the batch of step {step} is number {batch}; there are {kept}")
-        if batch < self._next_batch:
+        if batch < self._due.next_batch:
             self._wanted = None
             self._out.append(UseBatch(step=step, groups=tuple(self._reserved[batch])))
         elif self._wanted is None:
@@ -383,23 +328,15 @@ class RolloutController:
         """Reserve the wanted batch: complete groups by due batch, if all that must be among them are."""
         if self._wanted is None or len(self._complete) < (size := self._config.groups_per_batch) - self._num_missing():
             return
-        needed = self._needed()
+        needed = self._due.needed()
         taken = self._complete[: max(size - self._num_missing(), *needed.values())]
         if any(bisect_right(taken, (due + 1, -1)) < least for due, least in needed.items()):
             return  # a group is late that no later batch has room for
         groups = tuple(sorted(group for _, group in taken))
         step, self._wanted = self._wanted, None
         start = step - step % self._config.steps_per_batch
-        self._take(self._next_batch, groups)
+        self._take(self._due.next_batch, groups)
         self._out += [ReserveBatch(step=start, groups=groups), UseBatch(step=step, groups=groups)]
-
-    def _needed(self) -> dict[int, int]:
-        """Return how many groups that are due up to a batch the next one must take, by that batch."""
-        needed, num_due = {}, 0
-        for due in sorted(self._due):
-            num_due += self._due[due]
-            needed[due] = num_due - (due - self._next_batch) * self._config.groups_per_batch
-        return needed
 
     def _take(self, batch: int, groups: tuple[int, ...]) -> None:
         for group in groups:
@@ -407,7 +344,7 @@ class RolloutController:
                 self._remove(group)
             self._next_group = max(self._next_group, group + 1)
         self._num_dropped = 0
-        self._next_batch = max(self._next_batch, batch + 1)
+        self._due.next_batch = max(self._due.next_batch, batch + 1)
         if batch >= self._committed:
             self._reserved[batch] = array("q", groups)
 
