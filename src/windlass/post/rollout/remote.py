@@ -123,6 +123,15 @@ class RemoteEngine:
         return self._num_loads > 0
 
     @property
+    def is_closed(self) -> bool:
+        """Return whether the engine was closed or its process is known to have ended."""
+        return self._error is not None
+
+    def open_work(self) -> list[SampleRequest]:
+        """Return what was submitted and has not arrived, in the order of submission."""
+        return list(self._open.values())
+
+    @property
     def num_open(self) -> int:
         """Return the number of samples that were submitted and not returned."""
         return len(self._open) + len(self._done)

@@ -93,7 +93,7 @@ class _Worker:
 
     def _load(self, ref: WeightRef, open_work: OpenWork) -> None:
         """Fetch a version and check its probe. After an error the process ends: what is loaded then is unknown."""
-        from windlass.post.weights.store import check_probe
+        from windlass.post.weights.probe import check_probe
 
         probes: list[Probe | None] = []
 

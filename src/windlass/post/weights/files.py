@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import torch
 
+from windlass.core.codec import decode, encode
 from windlass.core.json_text import decode_object
 from windlass.post.rollout.engine import EngineError
-from windlass.post.rollout.types import ScoreRequest
 from windlass.post.weights.pieces import (
     Content,
     WeightPiece,
@@ -152,10 +152,10 @@ class FileWeightStore:
             "tensors": tensors,
             "piece_bytes": self._piece_bytes,
             "pieces": entries,
-            "probe": probe and asdict(probe),
+            "probe": probe and encode(probe),
         }
         content = json.dumps(data, separators=(",", ":")).encode()
-        manifest = _parsed(content)
+        manifest = _parsed(content, draft)
         os.rename(draft / "content", draft / manifest.file_name)
         (draft / _MANIFEST).write_bytes(content)
         return manifest
@@ -261,10 +261,7 @@ class FileWeightStore:
             content = file.read()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise missing(ref) from error
-        try:
-            manifest = _parsed(content)
-        except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(ref, error) from error
+        manifest = _parsed(content, path)
         if manifest.ref != ref:
             found = f"version {manifest.ref.version} ({manifest.ref.digest[:8]})"
             raise EngineError(
@@ -274,7 +271,7 @@ class FileWeightStore:
         return manifest, path
 
     def _at(self, path: Path) -> _Manifest:
-        return _parsed((path / _MANIFEST).read_bytes())
+        return _parsed((path / _MANIFEST).read_bytes(), path)
 
     def _path(self, version: int) -> Path:
         return self.folder / f"v{version:08d}"
@@ -342,22 +339,23 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _parsed(content: bytes) -> _Manifest:
-    data = decode_object(content)
-    probe = data["probe"]
-    return _Manifest(
-        ref=WeightRef(version=data["version"], digest=_digest(content)),
-        base=data["base"] and WeightRef(**data["base"]),
-        tensors=tuple((name, dtype, tuple(shape)) for name, dtype, shape in data["tensors"]),
-        piece_bytes=data["piece_bytes"],
-        pieces=tuple((kind, start, size, crc) for kind, start, size, crc in data["pieces"]),
-        probe=probe
-        and Probe(
-            requests=tuple(ScoreRequest(ids=tuple(each["ids"]), start=each["start"]) for each in probe["requests"]),
-            logp=tuple(map(tuple, probe["logp"])),
-            tolerance=probe["tolerance"],
-        ),
-    )
+def _parsed(content: bytes, path: Path) -> _Manifest:
+    """Return the manifest of a version. Raises EngineError if it is damaged."""
+    try:
+        data = decode_object(content)
+        probe = data["probe"] and decode(Probe, data["probe"])
+        return _Manifest(
+            ref=WeightRef(version=data["version"], digest=_digest(content)),
+            base=data["base"] and WeightRef(**data["base"]),
+            tensors=tuple((name, dtype, tuple(shape)) for name, dtype, shape in data["tensors"]),
+            piece_bytes=data["piece_bytes"],
+            pieces=tuple((kind, start, size, crc) for kind, start, size, crc in data["pieces"]),
+            probe=probe,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise EngineError(
+            f"weights in {path} are damaged: {error}", hint="start the engine again with the newest version"
+        ) from error
 
 
 def _damaged(ref: WeightRef, error: Exception) -> EngineError:

@@ -8,20 +8,19 @@ These modules belong to `post` and not to `train`, because only rollout engines 
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from windlass.core.errors import UsageError
-from windlass.post.rollout.engine import EngineError, RolloutEngine
+from windlass.post.rollout.engine import EngineError
 from windlass.post.rollout.types import ScoreRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MemoryWeightStore", "Probe", "WeightRef", "WeightStore", "check_probe"]
+__all__ = ["MemoryWeightStore", "Probe", "WeightRef", "WeightStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +75,6 @@ class WeightStore(Protocol):
 
     def retire(self, keep: Collection[int]) -> None:
         """Remove versions but for these, the newest one, and those that these are stored relative to or being read."""
-
-
-def check_probe(engine: RolloutEngine, probe: Probe, version: int) -> float:
-    """Compare an engine's log-probabilities with the learner's; return the largest difference.
-
-    Raises:
-        EngineError: it exceeds the probe's tolerance. The engine must not generate with these weights.
-    """
-    worst = 0.0
-    for own, expected in zip(engine.score(probe.requests), probe.logp, strict=True):
-        for first, second in zip(own, expected, strict=True):
-            worst = max(worst, abs(first - second) if math.isfinite(first) else math.inf)
-    if not worst <= probe.tolerance:
-        raise EngineError(
-            f"weights of version {version} are not the learner's: log-probabilities of its probe differ by {worst:.3g}, "
-            f"and at most {probe.tolerance:.3g} is tolerated",
-            hint="start another engine; if it fails too, engine and learner compute different models",
-        )
-    return worst
 
 
 class MemoryWeightStore:
