@@ -64,6 +64,7 @@ def distill(folder: Path, student: Path, *overrides: str) -> ResolvedRecipe:
         "rollout.max_new_tokens=4",
         "rollout.num_slots=16",
         "rollout.group_size=4",
+        "rollout.share_prompts=false",  # a row is an answer
         "optim.lr=5e-3",
     )
     return resolve("distill", (*settings, *overrides))

@@ -173,6 +173,7 @@ def test_a_checkpoint_of_other_rollouts_is_refused(tmp_path: Path, base: Path, o
 @pytest.mark.parametrize("at", ["start", "elsewhere"])
 def test_the_kl_penalty_is_taken_to_the_reference_model(tmp_path: Path, base: Path, at: str) -> None:
     overrides = ["objective.kl.coefficient=0.5", "rollout.temperature=0.7", "rollout.drop_constant_groups=false"]
+    overrides.append("rollout.share_prompts=false")  # a row is an answer
     if at == "elsewhere":
         trainer_of(grpo(tmp_path, base, "duration=2steps", f"checkpoint.folder={tmp_path / 'other'}")).fit()
         overrides.append(f"reference.from={tmp_path / 'other'}")
@@ -224,7 +225,8 @@ MINIBATCHES = ("rollout.minibatches=2", "rollout.epochs=2", "objective.kl.coeffi
 
 
 def test_a_batch_is_learned_in_several_steps_of_whole_groups(tmp_path: Path, base: Path) -> None:
-    trainer = trainer_of(grpo(tmp_path, base, *MINIBATCHES, "rollout.drop_constant_groups=false"))
+    plain = ("rollout.drop_constant_groups=false", "rollout.share_prompts=false")  # a row is an answer
+    trainer = trainer_of(grpo(tmp_path, base, *MINIBATCHES, *plain))
     loader = rollouts_of(trainer)
     assert loader.batches_per_epoch == 8
     batches = (batch for batch in loader if not isinstance(batch, NotReady))

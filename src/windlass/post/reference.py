@@ -52,7 +52,9 @@ class RowScorer:
         rows = rows.to(self._device)
         self._model.eval()
         with torch.no_grad(), adapter_off(self._model) if self._is_base else nullcontext():
-            scores = self._model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=self._head)
+            scores = self._model(
+                rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=self._head, **rows.context()
+            )
         assert isinstance(scores, TokenScores)
         return scores.logp.float().cpu()
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from windlass.post.control.config import RewardsConfig, RolloutConfig
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.control.shaping import shaped_rewards
+from windlass.post.control.sharing import Members, row_length, shared_members, shared_rows
 from windlass.post.data.batches import divide
 from windlass.post.objectives.advantage import Advantages, advantages_of
 from windlass.post.objectives.batch import TokenBatch, TokenRows
@@ -51,6 +52,7 @@ class BatchAssembly:
         weight: name of the weights that mark the answers' tokens.
         microbatch_tokens: most tokens of a microbatch, padding included.
         pad_id: id of padding.
+        width: of the model's residual stream, from which follows how many members of a group share a row; 0: none do.
         streams: what scores each further stream, such as `reference`, once per batch.
         share: this process's share of the microbatches.
 
@@ -67,11 +69,12 @@ class BatchAssembly:
         weight: str,
         microbatch_tokens: int,
         pad_id: int,
+        width: int = 0,
         streams: Mapping[str, StreamScorer] | None = None,
         share: Share | None = None,
     ) -> None:
         self._rollout, self._rewards, self._advantage, self._weight = rollout, rewards, advantage, weight
-        self._microbatch_tokens, self._pad_id = microbatch_tokens, pad_id
+        self._microbatch_tokens, self._pad_id, self._width = microbatch_tokens, pad_id, width
         self._streams, self._share = dict(streams or {}), share or Share()
         self.metrics: dict[str, float] = {}
 
@@ -106,22 +109,32 @@ class BatchAssembly:
 
     def _batch(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenBatch:
         """Return a mini-batch with all streams."""
-        costs = {at: [len(each.prompt_ids) + len(each.sample.ids)] for at, (each, _) in enumerate(answers)}
+        rows: Sequence[Members] = [[each] for each in answers]
+        if self._rollout.share_prompts and self._width:
+            rows = shared_members(answers, width=self._width, budget=self._microbatch_tokens)
+        # a row of a single answer has its last token too
+        costs = {at: [row_length(members) + (len(members) == 1)] for at, members in enumerate(rows)}
         shares = divide(costs, num_processes=self._share.world, budget=self._microbatch_tokens)
         parts = shares[self._share.rank] or [()]
-        return TokenBatch(parts=tuple(self._part([answers[at] for at in part]) for part in parts))
+        return TokenBatch(parts=tuple(self._part([rows[at] for at in part]) for part in parts))
 
-    def _part(self, answers: Sequence[tuple[ScoredSample, float]]) -> TokenRows:
-        rows = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight)
+    def _part(self, members: Sequence[Members]) -> TokenRows:
+        rows = self._rows(members)
         is_label_BT = rows.labels_BT != IGNORE
         found: dict[str, Tensor] = {}
-        for name, scorer in self._streams.items() if answers or self._share.world > 1 else ():  # sharded ones need all
+        for name, scorer in self._streams.items() if members or self._share.world > 1 else ():  # sharded ones need all
             read = rows
             if scorer.prompt is not None:
-                read = rollout_rows(answers, pad_id=self._pad_id, weight=self._weight, prompt=scorer.prompt)
+                read = self._rows(members, scorer.prompt)
             scores_N = scorer.score(read)[read.labels_BT != IGNORE]
             found[name] = torch.zeros(rows.labels_BT.shape).masked_scatter(is_label_BT, scores_N)
         return replace(rows, streams={**rows.streams, **found})
+
+    def _rows(self, rows: Sequence[Members], prompt: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple) -> TokenRows:
+        if any(len(members) > 1 for members in rows):
+            return shared_rows(rows, pad_id=self._pad_id, weight=self._weight, prompt=prompt)
+        answers = [answer for members in rows for answer in members]
+        return rollout_rows(answers, pad_id=self._pad_id, weight=self._weight, prompt=prompt)
 
     def _tell(self, scored: Sequence[ScoredSample], found: Advantages, is_used_S: Tensor) -> None:
         """Set the metrics of the batch."""

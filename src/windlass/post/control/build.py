@@ -102,6 +102,8 @@ def build_rollouts(
             weight=module.objective.components[0],
             microbatch_tokens=own.data.microbatch_tokens,
             pad_id=ids.pad_id,
+            # a row divided over processes has one sequence
+            width=recipe.model.d_model if recipe.parallel.context == 1 else 0,
             streams=_streams(own, recipe, module, encoder, longest, world),
             share=world.share,
         ),

@@ -140,6 +140,10 @@ class RolloutConfig:
     drop_constant_groups: Annotated[
         bool, Doc("Do not train on groups whose rewards are all equal; such groups are counted in the metrics.")
     ] = True
+    share_prompts: Annotated[
+        bool,
+        Doc("Compute a prompt once for answers to it that are learned together, where that is less work."),
+    ] = True
     minibatches: Annotated[
         int,
         Range(min=1),

@@ -34,6 +34,8 @@ class TokenRows:
         labels_BT: int64; the token after each position, or `windlass.train.batch.IGNORE` where none is predicted.
         documents_BT: int32 index of each token's document within its row, from 0 (padding counts as a separate
             document); None if every token may attend to all tokens before it.
+        positions_BT: int64 position of each token in its sequence, where document 0 of a row is a prompt that all its other
+            documents continue and see; None if documents do not see each other.
         sequences_BT: int32 index of the sequence that the *label* of each position belongs to, counted within this
             microbatch from 0; -1: none.
         num_sequences: number of sequences, S.
@@ -48,6 +50,7 @@ class TokenRows:
     tokens_BT: Tensor
     labels_BT: Tensor
     documents_BT: Tensor | None = None
+    positions_BT: Tensor | None = None
     sequences_BT: Tensor
     num_sequences: int
     weights: Mapping[str, Tensor]
@@ -67,6 +70,10 @@ class TokenRows:
     def pinned(self) -> TokenRows:
         """Return a copy in page-locked memory."""
         return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def context(self) -> dict[str, Tensor]:
+        """Return what a decoder needs to know of the rows besides tokens and documents."""
+        return {} if self.positions_BT is None else {"positions_T": self.positions_BT}
 
     def sequence_sums(self, values_BT: Tensor) -> Tensor:
         """Sum values over the labels of each sequence.
@@ -90,6 +97,7 @@ class TokenRows:
             tokens_BT=change(self.tokens_BT),
             labels_BT=change(self.labels_BT),
             documents_BT=None if self.documents_BT is None else change(self.documents_BT),
+            positions_BT=None if self.positions_BT is None else change(self.positions_BT),
             sequences_BT=change(self.sequences_BT),
             weights={name: change(tensor) for name, tensor in self.weights.items()},
             streams={name: change(tensor) for name, tensor in self.streams.items()},

@@ -117,7 +117,7 @@ class ObjectiveModule(TrainableModel):
         )
 
     def _forward(self, rows: TokenRows, loss: LossConfig | LogProbs) -> object:
-        return self.model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=loss)
+        return self.model(rows.tokens_BT, rows.documents_BT, labels_BT=rows.labels_BT, loss=loss, **rows.context())
 
     def _loss_of(self, sums: LossTotals, weights: tuple[float, ...]) -> Tensor:
         """Return the sum of the components, each divided by its global weight; one without weight counts nothing."""

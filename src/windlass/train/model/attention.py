@@ -26,6 +26,8 @@ from windlass.train.model.masks import (
     PackedMask,
     TiledMask,
     blockwise_mask,
+    branched_blocks,
+    branched_mask,
     dense_mask,
     packed_mask,
 )
@@ -116,14 +118,20 @@ class MaskTable:
         *,
         start: int = 0,
         documents_BS: Tensor | None = None,
+        positions_BT: Tensor | None = None,
     ) -> dict[int | None, Mask]:
         """Return the mask for each window.
 
         Args:
             start: number of cached tokens; a layer with a window keeps fewer of them.
             documents_BS: documents of all tokens, cached ones included; None if there is no cache.
+            positions_BT: positions, where document 0 of a row is a prompt that the others continue.
         """
         device, length = x_BTD.device, x_BTD.shape[1]
+        if positions_BT is not None:
+            assert documents_BT is not None
+            make = branched_blocks if device.type == "cuda" else branched_mask
+            return {window: make(documents_BT, positions_BT, window) for window in windows}
         has_documents = documents_BT is not None
         has_cache = start > 0 or documents_BS is not None
         backend = choose_backend(self._config, device, _dtype(x_BTD), has_documents=has_documents, has_cache=has_cache)

@@ -140,7 +140,8 @@ class Decoder(nn.Module):
             labels_BT: the token after each token, or IGNORE if it is excluded from the loss.
             cache: keys and values of the previous tokens; extended.
             loss: settings of the loss, with labels; or a function to compute in its place.
-            positions_T: positions of the tokens, if they are not 0, 1, ... (after the cache).
+            positions_T: positions of the tokens, if they are not 0, 1, ... (after the cache). If each row has its own,
+                (B, T), document 0 of a row is a prompt that all its other documents continue and see.
             num_logits: return logits of only this many last tokens.
             logits_at_B: return logits of only this token of each row, (B, 1, V).
         """
@@ -203,6 +204,12 @@ class Decoder(nn.Module):
             positions_BT = cache.positions()
             rows = {rope: table.take_rows(positions_BT, cache.max_length) for rope, table in self._ropes.items()}
             return rows, cache.masks(windows)
+        if positions_T is not None and positions_T.dim() == 2:
+            if documents_BT is None or cache is not None:
+                raise ValueError("rows of a prompt and its continuations need documents and have no cache")
+            length = self.config.max_length
+            rows = {rope: table.take_rows(positions_T, length) for rope, table in self._ropes.items()}
+            return rows, self._masks.take(windows, x_BTD, documents_BT, positions_BT=positions_T)
         start = cache.length if cache is not None else 0
         rotations = {
             rope: table.take(start, x_BTD.shape[1], x_BTD.device, positions_T) for rope, table in self._ropes.items()

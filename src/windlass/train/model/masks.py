@@ -5,6 +5,7 @@ Legend: B rows, T tokens of a row, Q query tokens, S key tokens, N documents of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +22,8 @@ __all__ = [
     "PackedMask",
     "TiledMask",
     "blockwise_mask",
+    "branched_blocks",
+    "branched_mask",
     "dense_mask",
     "packed_mask",
 ]
@@ -99,6 +102,19 @@ def dense_mask(
     return DenseMask(is_causal=False, seen_BQS=same_BQS & seen_QS)
 
 
+def branched_mask(documents_BT: Tensor, positions_BT: Tensor, window: int | None) -> DenseMask:
+    """Return the mask of rows whose document 0 is a prompt that each other document continues.
+
+    A token sees the previous ones of its document and of the prompt. A window counts positions, not places in the row.
+    """
+    places_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
+    keys_B1T = documents_BT[:, None, :]
+    seen_BTT = (places_T[:, None] >= places_T) & ((documents_BT[:, :, None] == keys_B1T) | (keys_B1T == 0))
+    if window is not None:
+        seen_BTT &= positions_BT[:, :, None] - positions_BT[:, None, :] < window
+    return DenseMask(is_causal=False, seen_BQS=seen_BTT)
+
+
 def packed_mask(
     num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
 ) -> PackedMask:
@@ -122,7 +138,6 @@ def blockwise_mask(
 
     Compiled on a GPU, so that all pairs are never in memory.
     """
-    from torch.nn.attention.flex_attention import create_block_mask  # lazy: 0.2 s, and only some machines use it
 
     def is_seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         seen = query >= key
@@ -132,6 +147,24 @@ def blockwise_mask(
             seen = seen & (documents_BT[row, query] == documents_BT[row, key])
         return seen
 
+    return _blocks(is_seen, num_rows if documents_BT is not None else None, length, device)
+
+
+def branched_blocks(documents_BT: Tensor, positions_BT: Tensor, window: int | None) -> BlockwiseMask:
+    """Return the same as `branched_mask`, as blocks of tokens that can see each other."""
+
+    def is_seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        own = documents_BT[row, key]
+        seen = (query >= key) & ((documents_BT[row, query] == own) | (own == 0))
+        if window is not None:
+            seen = seen & (positions_BT[row, query] - positions_BT[row, key] < window)
+        return seen
+
+    return _blocks(is_seen, documents_BT.shape[0], documents_BT.shape[1], documents_BT.device)
+
+
+def _blocks(is_seen: Callable[..., Tensor], rows: int | None, length: int, device: torch.device) -> BlockwiseMask:
+    from torch.nn.attention.flex_attention import create_block_mask  # lazy: 0.2 s, and only some machines use it
+
     make = torch.compile(create_block_mask) if device.type == "cuda" else create_block_mask
-    rows = num_rows if documents_BT is not None else None
     return BlockwiseMask(blocks=make(is_seen, rows, None, length, length, device=device))
