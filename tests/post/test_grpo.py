@@ -12,6 +12,8 @@ from torch import Tensor
 
 from tests.post.addition import TINY_MODEL, write_sums
 from windlass.core.errors import NotFoundError, SpecError
+from windlass.post.control.config import RetireConfig
+from windlass.post.control.prompts import RetiredPrompts
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.objectives.module import ObjectiveModule
@@ -146,6 +148,9 @@ def test_answers_that_cannot_be_scored_are_no_zeros(tmp_path: Path, base: Path) 
         (("reference.from=x",), "`reference` has no effect"),
         (("objective.kl.coefficient=0.1", "reference.from=x"), "no model at x"),
         (("data.microbatch_tokens=18",), "more than a microbatch"),
+        (("rollout.retire.rate=1", "async.bound=2", "objective.correction.clamp_max=2"), "needs `async.bound: 0`"),
+        (("rollout.refills=1", "rollout.drop_constant_groups=false"), "`refills` replaces groups that are dropped"),
+        (("rollout.retire.rate=1", "rollout.replay=x"), "`retire` chooses prompts"),
         (("rollout.top_p=0.9", "rollout.epochs=2"), "sampled from the likely ones"),
         (("rollout.top_k=5", "objective.correction.clamp_max=2"), "sampled from the likely ones"),
         (("reward.overlong.buffer=5",), "longer than an answer of 4"),
@@ -268,3 +273,70 @@ def test_a_resumed_run_samples_with_the_seed_of_its_checkpoint(tmp_path: Path, b
     second.fit()
     state = whole.module.model.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+
+
+def test_further_prompts_take_the_place_of_groups_that_are_dropped(tmp_path: Path, base: Path) -> None:
+    trainer = trainer_of(grpo(tmp_path, base, "rollout.temperature=0.3"))
+    first_batch(trainer)
+    found = rollouts_of(trainer).metrics
+    rollouts_of(trainer).close()
+    assert found["rollout/constant_groups"] > 1
+    trainer = trainer_of(grpo(tmp_path, base, "rollout.temperature=0.3", "rollout.refills=9"))
+    batch = first_batch(trainer)
+    filled = rollouts_of(trainer).metrics
+    num_groups = filled["rollout/groups"]
+    assert num_groups - filled["rollout/constant_groups"] == 10
+    assert (
+        rollouts_of(trainer).position == num_groups > 10
+    )  # each prompt is used once, and the next batch goes on behind
+    assert sum(part.num_sequences for part in batch.parts) == filled["rollout/trained_answers"] == 80
+
+
+def test_the_limit_of_rounds_ends_a_batch_that_cannot_be_filled(tmp_path: Path, base: Path) -> None:
+    (tmp_path / "mine.py").write_text("def always(answer, truth):\n    return 1.0\n")
+    trainer = trainer_of(grpo(tmp_path, base, f"reward.verifiers=[{tmp_path / 'mine.py'}:always]", "rollout.refills=2"))
+    first_batch(trainer)
+    assert rollouts_of(trainer).metrics["rollout/groups"] == 30
+    assert rollouts_of(trainer).metrics["rollout/constant_groups"] == 30
+
+
+@pytest.mark.parametrize("visits", [1, 2])
+def test_solved_prompts_are_retired_and_the_run_ends_with_the_last(tmp_path: Path, base: Path, visits: int) -> None:
+    (tmp_path / "mine.py").write_text("def always(answer, truth):\n    return 1.0\n")
+    settings = (f"reward.verifiers=[{tmp_path / 'mine.py'}:always]", f"rollout.retire={{visits: {visits}}}")
+    trainer = trainer_of(grpo(tmp_path, base, *settings))
+    assert trainer.fit().is_finished
+    assert trainer.step == 2 * visits  # 20 prompts, 10 a batch
+    assert rollouts_of(trainer).metrics["rollout/retired_prompts"] == 20
+
+
+def test_a_run_that_chooses_its_prompts_resumes_bit_for_bit(tmp_path: Path, base: Path) -> None:
+    settings = (
+        *("rollout.refills=2", "rollout.retire={rate: 0.75}", "rollout.minibatches=2", "rollout.temperature=0.6"),
+        "duration=9steps",
+    )
+    whole = trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    assert rollouts_of(whole).metrics["rollout/retired_prompts"] > 0
+    trainer_of(grpo(tmp_path, base, *settings, "stop=3steps")).fit()
+    trainer_of(grpo(tmp_path, base, *settings, "stop=6steps")).fit()
+    second = trainer_of(grpo(tmp_path, base, *settings))
+    second.fit()
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+    assert rollouts_of(second).metrics == rollouts_of(whole).metrics
+    assert rollouts_of(second).state_dict() == rollouts_of(whole).state_dict()
+
+
+def test_visits_in_a_row_retire_a_prompt() -> None:
+    prompts = RetiredPrompts(RetireConfig(rate=0.5, visits=2, reward=0.9))
+    for rewards in ([1.0, 0.0], [0.5, float("nan")], [1.0, 0.9]):
+        prompts.visit(3, rewards)
+        assert 3 not in prompts
+    prompts.visit(4, [1.0])
+    again = RetiredPrompts(RetireConfig(rate=0.5, visits=2, reward=0.9))
+    again.load_state_dict(prompts.state_dict())
+    again.visit(3, [0.9, 0.0])
+    assert 3 in again
+    assert 4 not in again
+    assert len(again) == 1

@@ -173,3 +173,16 @@ def test_two_learners_learn_from_shared_rollouts(tmp_path: Path, base: Path, set
     alone.fit()
     for name, value in alone.module.state_dict()["model"].items():
         assert torch.allclose(torch.tensor(first[name]), value.flatten(), atol=1e-5), name
+
+
+def test_groups_of_equal_rewards_are_replaced_before_they_are_reserved(tmp_path: Path, base: Path) -> None:
+    settings = (*BOUND[:2], "rollout.refills=5", "rollout.temperature=0.6", "duration=3steps")
+    trainer = trainer_of(grpo(tmp_path, base, *settings))
+    trainer.fit()
+    rewards: dict[int, set[float]] = {}
+    for each in learned(tmp_path / "run"):
+        rewards.setdefault(each.scored.sample.id.group, set()).add(each.scored.reward)
+    assert len(rewards) == 30
+    assert all(len(values) > 1 for values in rewards.values())
+    reasons = Counter(each.state for each in read_samples(tmp_path / "run"))
+    assert sum(reasons.values()) > 30 * 8, reasons

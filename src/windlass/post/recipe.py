@@ -166,6 +166,9 @@ class RolloutRecipe(PostRecipe):
                     message = f"async.{name} has no effect with `async.bound: 0`"
                     yield f"async.{name}", message, "setting-unused", "set `async.bound=2`, or remove it"
             return
+        if self.rollout.retire is not None:
+            message = "`rollout.retire` needs `async.bound: 0`: prompts that are generated ahead are chosen beforehand"
+            yield "rollout.retire", message, "unsupported-setting", "remove it, or write `async.bound=0`"
         if self.rollout.only or self.rollout.replay:
             name = "only" if self.rollout.only else "replay"
             message = f"async.bound has no effect with `rollout.{name}`: nothing is learned while answers are generated"
@@ -240,6 +243,7 @@ class DistillationRecipe(RolloutRecipe):
             yield "teacher", message, "missing-key", "set `teacher.from` or `teacher_prefix`"
         unused = {"drop_constant_groups": not self.rollout.drop_constant_groups}
         unused |= {name: getattr(self.rollout, name) > 1 for name in ("minibatches", "epochs")}
+        unused |= {name: bool(getattr(self.rollout, name)) for name in ("refills", "retire")}
         if not self.rollout.samples_all:
             message = (
                 "the reverse KL is estimated from samples of all tokens, but answers are sampled from the likely ones"

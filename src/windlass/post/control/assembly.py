@@ -12,6 +12,7 @@ import io
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,15 @@ class StreamScorer:
 
     score: Callable[[TokenRows], Tensor]
     prompt: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+
+
+class _Choice(NamedTuple):
+    """Advantages, rewards, the place of each answer's group, and whether the answer is learned."""
+
+    found: Advantages
+    rewards_S: Tensor
+    groups_S: Tensor
+    is_used_S: Tensor
 
 
 class BatchAssembly:
@@ -83,6 +93,22 @@ class BatchAssembly:
 
         Groups that are used are divided evenly; with fewer of them than mini-batches, some mini-batches are empty.
         """
+        found, rewards_S, groups_S, is_used_S = self._chosen(scored)
+        self._tell(scored, found, is_used_S)
+        if self._rewards is not None and self._rewards.is_shaped and not self._rewards.normalise:
+            raw_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
+            self.metrics["rollout/shaping"] = float((rewards_S - raw_S).nanmean())
+        values = found.values_S.tolist()
+        shares = np.array_split(groups_S[is_used_S].unique().numpy(), self._rollout.minibatches)
+        places = [(is_used_S & torch.isin(groups_S, torch.from_numpy(share))).nonzero()[:, 0] for share in shares]
+        return tuple(self._batch([(scored[at], values[at]) for at in place.tolist()]) for place in places)
+
+    def num_used_groups(self, scored: Sequence[ScoredSample]) -> int:
+        """Return the number of groups that would be learned."""
+        chosen = self._chosen(scored)
+        return len(chosen.groups_S[chosen.is_used_S].unique())
+
+    def _chosen(self, scored: Sequence[ScoredSample]) -> _Choice:
         _, groups_S = torch.unique(torch.tensor([each.sample.id.group for each in scored]), return_inverse=True)
         is_whole_S = torch.tensor([each.sample.finish == "stop" for each in scored])
         is_kept_S = is_whole_S if self._rollout.mask_truncated else torch.ones_like(is_whole_S)
@@ -94,14 +120,7 @@ class BatchAssembly:
         is_used_S = found.is_trained_S
         if self._rewards is not None and self._rollout.drop_constant_groups:
             is_used_S = is_used_S & found.has_variance_G[groups_S]
-        self._tell(scored, found, is_used_S)
-        if self._rewards is not None and self._rewards.is_shaped and not self._rewards.normalise:
-            raw_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
-            self.metrics["rollout/shaping"] = float((rewards_S - raw_S).nanmean())
-        values = found.values_S.tolist()
-        shares = np.array_split(groups_S[is_used_S].unique().numpy(), self._rollout.minibatches)
-        places = [(is_used_S & torch.isin(groups_S, torch.from_numpy(share))).nonzero()[:, 0] for share in shares]
-        return tuple(self._batch([(scored[at], values[at]) for at in place.tolist()]) for place in places)
+        return _Choice(found, rewards_S, groups_S, is_used_S)
 
     def nothing(self) -> TokenBatch:
         """Return a batch that nothing is learned from."""

@@ -23,7 +23,7 @@ from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.control.sample_log import SampleLog
 from windlass.post.control.sample_reader import FOLDER, SampleReplay
-from windlass.post.control.scoring import AnswerScorer
+from windlass.post.control.scoring import AnswerScorer, ScoredSample
 from windlass.post.control.source import GroupPrompts, SampleSource
 from windlass.post.control.synchronous import SyncRollouts
 from windlass.post.data.chat import ChatEncoder
@@ -81,6 +81,19 @@ def build_rollouts(
     rewards = own.reward if isinstance(own, PolicyRecipe) else None
     factors = {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {}
     pool = _reward_pool(rewards) if rewards is not None else RewardPool([])
+    ids = encoder.tokenizer.ids
+    assembly = BatchAssembly(
+        rollout,
+        rewards,
+        own.advantage if isinstance(own, PolicyRecipe) else AdvantageConfig(),
+        weight=module.objective.components[0],
+        microbatch_tokens=own.data.microbatch_tokens,
+        pad_id=ids.pad_id,
+        # a row divided over processes has one sequence
+        width=recipe.model.d_model if recipe.parallel.context == 1 else 0,
+        streams=_streams(own, recipe, module, encoder, longest, world),
+        share=world.share,
+    )
     sources = _Sources(
         own=own,
         recipe=recipe,
@@ -89,27 +102,17 @@ def build_rollouts(
         encoder=encoder,
         world=world,
         scorer=AnswerScorer(pool, factors, encoder.tokenizer.decode),
+        num_used=assembly.num_used_groups,
     )
-    ids = encoder.tokenizer.ids
     return RolloutLoader(
         data,
         own.data,
         rollout,
-        assembly=BatchAssembly(
-            rollout,
-            rewards,
-            own.advantage if isinstance(own, PolicyRecipe) else AdvantageConfig(),
-            weight=module.objective.components[0],
-            microbatch_tokens=own.data.microbatch_tokens,
-            pad_id=ids.pad_id,
-            # a row divided over processes has one sequence
-            width=recipe.model.d_model if recipe.parallel.context == 1 else 0,
-            streams=_streams(own, recipe, module, encoder, longest, world),
-            share=world.share,
-        ),
+        assembly=assembly,
         open_source=sources.open,
         stop_ids=() if ids.eos_id is None else (ids.eos_id,),
         seed=recipe.seed,
+        is_in_order=not own.asynchronous.bound and not rollout.replay,
     )
 
 
@@ -126,7 +129,9 @@ class _Sources:
         encoder: ChatEncoder,
         world: World,
         scorer: AnswerScorer,
+        num_used: Callable[[Sequence[ScoredSample]], int],
     ) -> None:
+        self._num_used = num_used
         self._own, self._recipe, self._module, self._data = own, recipe, module, data
         self._encoder, self._world, self._scorer = encoder, world, scorer
         self._replay, self._engine = None, None
@@ -152,7 +157,8 @@ class _Sources:
             prompts,
             groups_per_batch=own.data.batch_rows,
             group_size=own.rollout.group_size,
-            steps_per_batch=own.rollout.steps_per_batch,
+            num_used=self._num_used,
+            refills=own.rollout.refills,
             engine=self._engine,
             weights=self._weights,
             scorer=self._scorer,
@@ -220,7 +226,19 @@ class _Sources:
             scorer=self._scorer,
             log=log,
             finished=tuple(log.finished()) if log is not None else (),
+            judge=self._judge(),
         )
+
+    def _judge(self) -> Callable[[Sequence[ScoredSample]], str]:
+        """Return what rejects groups of equal rewards, at most as many in a row as the rounds of refills have."""
+        most, num_constant = self._own.rollout.refills * self._own.data.batch_rows, 0
+
+        def judge(group: Sequence[ScoredSample]) -> str:
+            nonlocal num_constant
+            num_constant = 0 if not most or self._num_used(group) else num_constant + 1
+            return "constant" if 0 < num_constant <= most else ""
+
+        return judge
 
     def _weights_folder(self) -> Path:
         """Return a folder for versions of weights, in the machine's memory if it has room for three of them."""
@@ -318,6 +336,8 @@ def _facts_of_samples(own: RolloutRecipe, encoder: ChatEncoder) -> dict[str, obj
     return {
         "tokenizer and template": hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16],
         "temperature": own.rollout.temperature,
+        "top_k": own.rollout.top_k,
+        "top_p": own.rollout.top_p,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, Range
 
-__all__ = ["OverlongConfig", "RewardsConfig", "RolloutConfig", "VerifierConfig"]
+__all__ = ["OverlongConfig", "RetireConfig", "RewardsConfig", "RolloutConfig", "VerifierConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,15 @@ class AsyncConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetireConfig:
+    """When a prompt is solved and not used again (open-instruct: no_resampling_pass_rate)."""
+
+    rate: Annotated[float, Range(above=0, max=1), Doc("Share of a group's answers that solve the prompt.")] = 1.0
+    visits: Annotated[int, Range(min=1), Doc("Visits in a row in which this share was reached.")] = 1
+    reward: Annotated[float, Doc("Least sum of verifiers of an answer that solves the prompt.")] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """Generation of answers."""
 
@@ -144,6 +153,17 @@ class RolloutConfig:
         bool,
         Doc("Compute a prompt once for answers to it that are learned together, where that is less work."),
     ] = True
+    refills: Annotated[
+        int,
+        Range(min=0),
+        Doc(
+            "Most rounds in which further prompts take the place of groups whose rewards are all equal, until the batch "
+            "is full. Source: Yu et al. 2025, DAPO, section 3.2 (verl: max_num_gen_batches)."
+        ),
+    ] = 0
+    retire: Annotated[
+        RetireConfig | None, Doc("Do not use a prompt again once it is solved; the run ends when all are. Null: never.")
+    ] = None
     minibatches: Annotated[
         int,
         Range(min=1),
@@ -176,6 +196,11 @@ class RolloutConfig:
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that ranges cannot express."""
+        if self.refills and not self.drop_constant_groups:
+            message = "`refills` replaces groups that are dropped, and `drop_constant_groups` is false"
+            yield "refills", message, "setting-unused", "remove one of them"
+        for name in (name for name in ("refills", "retire") if self.replay and getattr(self, name)):
+            yield name, f"`{name}` chooses prompts, and `replay` has them chosen", "setting-unused", f"remove `{name}`"
         if self.only and self.replay:
             message = "both `only` and `replay` are set: nothing is generated and nothing learned"
             yield "only", message, "conflicting-options", "remove one of them"

@@ -6,11 +6,14 @@ The loader knows which prompts come when and where a run stands in a batch. A so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
+from windlass.core.json_text import decode_json
 from windlass.post.control.assembly import BatchAssembly, OpenBatch
 from windlass.post.control.config import RolloutConfig
+from windlass.post.control.prompts import RetiredPrompts
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.control.source import GroupPrompts, SampleSource
 from windlass.post.data.config import MixtureConfig
@@ -31,6 +34,7 @@ class RolloutLoader(PreparedPosition):
         open_source: opens what provides samples from a step on; closed by `close`, and opened again by the next batch.
         stop_ids: tokens that end an answer.
         seed: seed of sampling, and of the order if the settings have none.
+        is_in_order: whether each batch has the next groups, so that its last one tells where the next batch begins.
     """
 
     def __init__(
@@ -43,11 +47,13 @@ class RolloutLoader(PreparedPosition):
         open_source: Callable[[GroupPrompts, int], SampleSource],
         stop_ids: tuple[int, ...],
         seed: int,
+        is_in_order: bool = False,
     ) -> None:
-        settings = ("group_size", "minibatches", "epochs")
+        settings = ("group_size", "minibatches", "epochs", "refills")
         fingerprint = {f"rollout.{name}": str(getattr(rollout, name)) for name in settings}
         super().__init__(data, config, seed=seed, fingerprint=fingerprint)
         self._open = OpenBatch(rollout.epochs)
+        self._is_in_order, self._retired, self._num_batches = is_in_order, RetiredPrompts(rollout.retire), 0
         self._rollout, self._assembly = rollout, assembly
         self._open_source = open_source
         self._source: SampleSource | None = None
@@ -65,7 +71,9 @@ class RolloutLoader(PreparedPosition):
         self._rows_of: tuple[int, list[int]] = (-1, [])
 
     def __iter__(self) -> Iterator[TokenBatch | NotReady]:
-        """Yield the batch of each optimiser step, or that it is not ready yet. Endless, except with a replay."""
+        """Yield the batch of each optimiser step, or that it is not ready yet. Endless, except with a replay, or when
+        all prompts are retired.
+        """
         while True:
             if not self._open.num_left:
                 answers = yield from self._answers()
@@ -79,15 +87,29 @@ class RolloutLoader(PreparedPosition):
 
     def _answers(self) -> Generator[NotReady, None, list[ScoredSample] | None]:
         """Return the answers to the next prompts; moves the position behind them. None: there are no more."""
-        step = self.position // self._config.batch_rows * self._rollout.steps_per_batch
+        step = self._num_batches * self._rollout.steps_per_batch
         if self._source is None:
             self._source = self._open_source(self, step)
         self._source.begin(step)
         while isinstance(found := self._source.batch(step), NotReady):
             yield found
-        self._source_metrics = self._source.metrics()
-        self.position += self._config.batch_rows
+        if found is None:
+            return None
+        self._num_batches += 1
+        self.position = found[-1].sample.id.group + 1 if self._is_in_order else self.position + self._config.batch_rows
+        self._source_metrics = {**self._source.metrics(), **self._visited(found)}
         return found
+
+    def _visited(self, answers: Sequence[ScoredSample]) -> dict[str, float]:
+        """Count the visits of a batch's prompts, and return metrics of their choice."""
+        metrics: dict[str, float] = {}
+        if self._rollout.refills:
+            metrics["rollout/groups"] = float(len({each.sample.id.group for each in answers}))
+        if self._rollout.retire is not None:
+            for group, members in groupby(answers, key=lambda each: each.sample.id.group):
+                self._retired.visit(self.row(group), [each.reward for each in members])
+            metrics["rollout/retired_prompts"] = float(len(self._retired))
+        return metrics
 
     @property
     def batches_per_epoch(self) -> int:
@@ -107,19 +129,34 @@ class RolloutLoader(PreparedPosition):
 
     def state_dict(self) -> Mapping[str, int | str]:
         """Return the next batch's position, and the steps that are left of the current one."""
-        return {**super().state_dict(), "sampling_seed": self._sampling.seed, **self._open.state_dict()}
+        own = {"sampling_seed": self._sampling.seed, "batches": self._num_batches}
+        return {**super().state_dict(), **own, **self._open.state_dict(), **self._retired.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Restore a position; answers are sampled with the seed of the run that it is of."""
         super().load_state_dict(state)
         self._rows_of = (-1, [])
         self._sampling = replace(self._sampling, seed=int(state["sampling_seed"]))
+        self._num_batches = int(state["batches"])
         self._open.load_state_dict(state)
+        is_same_data = decode_json(str(state["data"]))["data.mix"] == self._data.key
+        self._retired.load_state_dict(state if is_same_data else {})
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """Return the means over the last batch."""
         return self._open.metrics
+
+    def take(self, position: int, count: int) -> list[int]:
+        """Return the numbers of the next groups from a position on, without those of retired prompts."""
+        found: list[int] = []
+        num_skipped = 0
+        while len(found) < count and num_skipped < self._data.num_rows:
+            is_retired = self.row(position) in self._retired
+            found += [] if is_retired else [position]
+            num_skipped = num_skipped + 1 if is_retired else 0
+            position += 1
+        return found
 
     def row(self, group: int) -> int:
         """Return the row of a group's prompt in the prepared data."""

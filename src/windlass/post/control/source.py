@@ -12,7 +12,16 @@ __all__ = ["GroupPrompts", "SampleSource"]
 
 
 class GroupPrompts(Protocol):
-    """Prompts of groups; pure functions of a group's number."""
+    """Prompts of groups; all but `take` are pure functions of a group's number.
+
+    Attributes:
+        position: number of the group that the next batch begins with, if batches have the next groups.
+    """
+
+    position: int
+
+    def take(self, position: int, count: int) -> list[int]:
+        """Return the numbers of the next groups from a position on, without those of retired prompts."""
 
     def row(self, group: int) -> int:
         """Return the group's row in the prepared data."""

@@ -7,7 +7,7 @@ learns from the same samples without generating them again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from windlass.post.control.records import PlanGroup, ReserveBatch
@@ -32,9 +32,10 @@ class SyncRollouts:
 
     Args:
         groups_per_batch, group_size: groups of a batch, and samples of a group.
-        steps_per_batch: optimiser steps that use a batch.
         weights: returns the policy's current weights by name, whole. Collective.
         log: of the first process; None: samples are not stored.
+        num_used: returns how many groups would be learned; further groups take the place of the others.
+        refills: most rounds of further groups.
         is_frozen: whether the weights never change, so that they are loaded once, as version 0.
     """
 
@@ -44,16 +45,21 @@ class SyncRollouts:
         *,
         groups_per_batch: int,
         group_size: int,
-        steps_per_batch: int,
         engine: RolloutEngine,
         weights: Callable[[], Mapping[str, Tensor]],
         scorer: AnswerScorer,
         world: World,
         log: SampleLog | None = None,
+        num_used: Callable[[Sequence[ScoredSample]], int] | None = None,
+        refills: int = 0,
         is_frozen: bool = False,
     ) -> None:
         self._prompts, self._world, self._log = prompts, world, log
-        self._groups_per_batch, self._group_size, self._steps_per_batch = groups_per_batch, group_size, steps_per_batch
+        self._groups_per_batch, self._group_size = groups_per_batch, group_size
+        self._num_used, self._refills = num_used, refills
+        self._groups: list[int] = []
+        self._kept: list[ScoredSample] = []
+        self._num_rounds = 0
         self._engine, self._weights, self._scorer = engine, weights, scorer
         self._is_frozen, self._is_loaded = is_frozen, False
         self._version = 0
@@ -72,15 +78,20 @@ class SyncRollouts:
             self._version = 0 if self._is_frozen else step
             self._engine.load(self._weights(), version=self._version)
             self._is_loaded = True
-        members = range(self._group_size)
-        own = self._groups(step)[self._world.rank :: self._world.size]
+        self._groups, self._kept, self._num_rounds = [], [], 0
+        self._sample(self._prompts.take(self._prompts.position, self._groups_per_batch))
+
+    def _sample(self, groups: list[int]) -> None:
+        """Begin this process's share of further groups."""
+        self._groups += groups
+        own, members = groups[self._world.rank :: self._world.size], range(self._group_size)
         self._waiting = [
             self._prompts.request(SampleId(group=group, member=each), 0) for group in own for each in members
         ]
         self._num_open, self._done = len(self._waiting), []
 
-    def batch(self, step: int) -> list[ScoredSample] | NotReady:
-        """Return the samples of a step, once all processes have theirs. Collective."""
+    def batch(self, step: int) -> list[ScoredSample] | NotReady | None:
+        """Return the samples of a step, once all processes have theirs; None if no prompt is left. Collective."""
         if self._stored is not None:
             return self._stored
         deadline_s = time.monotonic() + _POLL_S
@@ -94,9 +105,23 @@ class SyncRollouts:
         whole = sorted(
             (each for share in self._world.from_all(scored) for each in share), key=lambda each: each.sample.id
         )
-        self._store(step, whole)
-        self._stored = whole
-        return whole
+        self._kept = sorted([*self._kept, *whole], key=lambda each: each.sample.id)
+        if further := self._further():
+            self._num_rounds += 1
+            self._sample(further)
+            return NotReady.BATCH
+        if not self._kept:
+            return None
+        self._store(step, self._kept)
+        self._stored = self._kept
+        return self._kept
+
+    def _further(self) -> list[int]:
+        """Return the groups that take the place of those that would not be learned."""
+        if self._num_used is None or self._num_rounds >= self._refills or not self._kept:
+            return []
+        num_missing = self._groups_per_batch - self._num_used(self._kept)
+        return self._prompts.take(self._groups[-1] + 1, num_missing)
 
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Record in the log that a checkpoint exists."""
@@ -113,19 +138,15 @@ class SyncRollouts:
         if self._log is not None:
             self._log.close()
 
-    def _groups(self, step: int) -> range:
-        first = step // self._steps_per_batch * self._groups_per_batch
-        return range(first, first + self._groups_per_batch)
-
     def _scored(self, samples: list[Sample]) -> list[ScoredSample]:
         prompts = [self._prompts.request(sample.id, 0).prompt_ids for sample in samples]
         return self._scorer.score(samples, prompts, [self._prompts.truth(sample.id.group) for sample in samples])
 
     def _store(self, step: int, scored: list[ScoredSample]) -> None:
         if self._log is not None:
-            groups = self._groups(step)
             plans = [
-                PlanGroup(group=group, row=self._prompts.row(group), oldest_version=self._version) for group in groups
+                PlanGroup(group=group, row=self._prompts.row(group), oldest_version=self._version)
+                for group in self._groups
             ]
-            self._log.append(*plans, *scored, ReserveBatch(step=step, groups=tuple(groups)))
+            self._log.append(*plans, *scored, ReserveBatch(step=step, groups=tuple(self._groups)))
             self._log.flush()

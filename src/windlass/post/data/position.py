@@ -84,11 +84,11 @@ class PreparedPosition:
         self._seed = int(state["seed"])
         self.position = int(state["epoch"]) * self._data.num_rows + int(state["index"])
 
-    def rows_at(self, position: int) -> list[int]:
-        """Return the rows of the global batch that begins at a position."""
+    def rows_at(self, position: int, count: int | None = None) -> list[int]:
+        """Return the rows from a position on, by default those of a global batch."""
         size = self._data.num_rows
         order = RowOrder((size,), (size,), seed=self._seed, is_shuffled=self._config.is_shuffled)
-        epoch_N, index_N = np.divmod(np.arange(position, position + self._config.batch_rows), size)
+        epoch_N, index_N = np.divmod(np.arange(position, position + (count or self._config.batch_rows)), size)
         found: list[int] = []
         for epoch in np.unique(epoch_N).tolist():
             found += order.rows(epoch, index_N[epoch_N == epoch])[1].tolist()
