@@ -184,5 +184,4 @@ def test_groups_of_equal_rewards_are_replaced_before_they_are_reserved(tmp_path:
         rewards.setdefault(each.scored.sample.id.group, set()).add(each.scored.reward)
     assert len(rewards) == 30
     assert all(len(values) > 1 for values in rewards.values())
-    reasons = Counter(each.state for each in read_samples(tmp_path / "run"))
-    assert sum(reasons.values()) > 30 * 8, reasons
+    assert "constant" in {each.dropped for each in read_samples(tmp_path / "run")}
