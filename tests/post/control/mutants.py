@@ -186,7 +186,7 @@ MUTANTS: Mapping[str, Mapping[str, Any]] = {
 """Replaced attributes of the controller, or of its bound, by mutant."""
 
 CAUGHT_AT: Mapping[str, int] = {
-    "reservation-freed-early": 33,
+    "reservation-freed-early": 27,
     "drops-forgotten": 21,
     "limit-of-replacement-ignored": 12,
 }

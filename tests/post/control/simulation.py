@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
+from tests.post.control.invariants import Failure, Invariants, row_of
 from tests.post.control.mutants import mutated
 from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.messages import (
@@ -83,12 +84,6 @@ class Result:
     num_killed: int = 0
     killed_after: Counter[str] = field(default_factory=Counter)
     time: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    controller: RolloutController | None = None
-
-
-class Failure(Exception):
-    """An invariant does not hold."""
 
 
 def draw(seed: int) -> Scenario:
@@ -163,18 +158,15 @@ class _World:
         self.tasks: list[tuple[float, int, Callable[[], None]]] = []
         self.log: list[Record] = []
         self.num_durable = 0
-        self.controller: RolloutController | None = RolloutController(self.config, rows=_row)
+        self.controller: RolloutController | None = RolloutController(self.config, rows=row_of)
         self.engines: dict[str, _Engine] = {}
-        self.known_version: dict[str, int] = {}
         self.num_named = 0
         self.learner_epoch = self.process_epoch = 0
         self.step = self.committed = 0
         self.is_training = True  # until it wants a batch
         self.last_progress = 0.0
-        self.batches: dict[int, tuple[int, ...]] = {}
-        self.batch_of: dict[int, int] = {}
+        self.held = Invariants(scenario.config, self.is_rejected, has_rejections=scenario.rejections > 0)
         self.result = Result()
-        self.reset_view()
 
     # ---------------------------------------------------------------------------------------------------- driving
 
@@ -193,8 +185,8 @@ class _World:
                 )
             task()
         self.result.num_steps, self.result.time = self.step, self.now
-        self.result.controller = self.controller
-        self.check_prompts()
+        self.result.max_lag, self.result.lengths = self.held.max_lag, self.held.lengths
+        self.held.check_prompts()
 
     def after(self, delay: float, task: Callable[[], None]) -> None:
         self.num_tasks += 1
@@ -230,7 +222,7 @@ class _World:
 
     def judged(self, event: SampleScored) -> SampleScored:
         """Reject a group with its last sample."""
-        done = self.scored[event.id.group]
+        done = self.held.scored[event.id.group]
         is_last = event.id.member not in done and len(done) == self.config.group_size - 1
         return replace(event, rejected="constant") if is_last and self.is_rejected(event.id.group) else event
 
@@ -243,7 +235,7 @@ class _World:
             return
         self.result.num_events += 1
         if isinstance(event, WeightsLoaded | WorkerJoined) and event.version is not None:
-            self.known_version[event.worker] = max(event.version, self.known_version.get(event.worker, -1))
+            self.held.known_version[event.worker] = max(event.version, self.held.known_version.get(event.worker, -1))
         for command in self.controller.handle(event, self.now):
             self.obey(command)
             if self.happens(self.scenario.kills_at_commands):
@@ -258,7 +250,7 @@ class _World:
     def obey(self, command: Command) -> None:
         match command:
             case Give():
-                self.check_give(command)
+                self.held.check_give(command)
                 self.after(COMMAND_DELAY, lambda: self.receive(command))
             case Load():
                 self.after(COMMAND_DELAY, lambda: self.load(command))
@@ -268,7 +260,7 @@ class _World:
                 self.use(command)
             case PlanGroup() | Scored() | DropGroup() | ReserveBatch() | CommitStep():
                 self.log.append(command)
-                self.view(command)
+                self.held.view(command)
                 if isinstance(command, ReserveBatch | CommitStep):
                     self.num_durable = len(self.log)
 
@@ -365,7 +357,7 @@ class _World:
     def use(self, command: UseBatch) -> None:
         if self.is_training or command.step != self.step:
             raise Failure(f"batch of step {command.step} handed out at step {self.step}")
-        self.check_batch(command)
+        self.held.check_batch(command)
         self.is_training = True
         self.train()
 
@@ -413,12 +405,26 @@ class _World:
         del self.log[self.rng.randint(self.num_durable, len(self.log)) :]
         self.after(self.rng.uniform(0, 10), self.come_back)
 
+    def compacted(self) -> list[Record]:
+        """Return the records that still count, in the order in which the sample log yields them."""
+        first = self.committed - self.committed % self.config.steps_per_batch
+        reserved = [each for each in self.log if isinstance(each, ReserveBatch) and each.step >= first]
+        live = {group for each in reserved for group in each.groups} | self.held.open.keys()
+        plans = [each for each in self.log if isinstance(each, PlanGroup) and each.group in live]
+        scores = [each for each in self.log if isinstance(each, Scored) and each.id.group in live]
+        last = max((place for place, each in enumerate(self.log) if isinstance(each, ReserveBatch)), default=0)
+        drops = [each for each in self.log[last:] if isinstance(each, DropGroup)]
+        return [*plans, *scores, *reserved, *drops]
+
     def come_back(self) -> None:
         self.step = self.committed
         self.is_training = True
-        self.reset_view()
-        self.known_version = {}
-        self.controller = RolloutController.rebuilt(self.config, self.log, step=self.step, rows=_row)
+        self.held.read(self.log)
+        self.held.known_version = {}
+        records, next_group = (self.log, 0) if self.happens(0.5) else (self.compacted(), self.held.num_planned)
+        self.controller = RolloutController.rebuilt(
+            self.config, records, step=self.step, next_group=next_group, rows=row_of
+        )
         for group in self.controller.complete:
             if self.is_rejected(group):  # the process died between the last sample and the rejection
                 self.send(GroupRejected(group=group, reason="constant"))
@@ -426,100 +432,6 @@ class _World:
         for engine in list(self.engines.values()):
             self.after(self.delay(), lambda engine=engine: self.rejoin(engine))  # type: ignore[misc]
         self.want()
-
-    # ----------------------------------------------------------------------------------------- what must hold
-
-    def reset_view(self) -> None:
-        """Derive what the log says from scratch."""
-        self.open: dict[int, int] = {}
-        self.dropped: set[int] = set()
-        self.scored: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-        self.num_planned = 0
-        for record in self.log:
-            self.view(record)
-
-    def view(self, record: Record) -> None:
-        match record:
-            case PlanGroup():
-                if record.group != self.num_planned or record.row != _row(record.group):
-                    raise Failure(f"group {record.group} is planned, {self.num_planned} is next")
-                self.num_planned += 1
-                self.open[record.group] = record.oldest_version
-                if len(self.open) > (self.config.ahead + 1) * self.config.groups_per_batch:
-                    raise Failure(f"{len(self.open)} groups are open")
-            case Scored():
-                members = self.scored[record.id.group]
-                if record.id.member in members or record.id.group not in self.open:
-                    raise Failure(f"{record.id} is scored twice, or after its group was closed")
-                members[record.id.member] = (record.oldest_version, record.length)
-            case DropGroup():
-                if record.reason != "constant" or not self.is_rejected(record.group):
-                    raise Failure(f"group {record.group} is dropped: {record.reason}")
-                del self.open[record.group]
-                self.dropped.add(record.group)
-            case ReserveBatch():
-                for group in record.groups:
-                    del self.open[group]
-                batch = record.step // self.config.steps_per_batch
-                if batch in self.batches and self.batches[batch] != record.groups:
-                    raise Failure(f"batch {batch} is reserved again with other groups")
-
-    def check_give(self, command: Give) -> None:
-        if self.engines[command.worker].is_alive is False and command.worker not in self.known_version:
-            raise Failure(f"samples for {command.worker}, which left")
-        for claim in command.claims:
-            if claim.oldest_version > self.known_version.get(command.worker, -1):
-                raise Failure(f"{command.worker} gets {claim}, and its weights are older")
-            if claim.id.member in self.scored[claim.id.group]:
-                raise Failure(f"{claim.id} is finished and is generated again")
-
-    def check_batch(self, command: UseBatch) -> None:
-        batch = command.step // self.config.steps_per_batch
-        last_step = (batch + 1) * self.config.steps_per_batch - 1
-        if self.batches.setdefault(batch, command.groups) != command.groups:
-            raise Failure(f"batch {batch} was {self.batches[batch]} and is {command.groups} now")
-        for group in command.groups:
-            if self.batch_of.setdefault(group, batch) != batch:
-                raise Failure(f"group {group} is in batches {self.batch_of[group]} and {batch}")
-            samples = self.scored[group]
-            if len(samples) != self.config.group_size:
-                raise Failure(f"group {group} is in batch {batch} with {len(samples)} samples")
-            lag = last_step - min(oldest for oldest, _ in samples.values())
-            self.result.max_lag = max(self.result.max_lag, lag)
-            if lag > self.config.bound:
-                raise Failure(f"lag {lag} in batch {batch}")
-        self.check_groups(batch, command.groups)
-        self.result.lengths += [length for group in command.groups for _, length in self.scored[group].values()]
-
-    def check_groups(self, batch: int, groups: tuple[int, ...]) -> None:
-        """A batch is full unless groups were rejected beyond the limit; a synchronous one is known in advance."""
-        size = self.config.groups_per_batch
-        if (not self.scenario.rejections and len(groups) != size) or not 0 < len(groups) <= size:
-            raise Failure(f"batch {batch} has {len(groups)} groups")
-        if not self.config.slack and (wanted := self.synchronous_batch(batch)) and groups != wanted:
-            raise Failure(f"batch {batch} is {groups}, not {wanted}")
-
-    def synchronous_batch(self, batch: int) -> tuple[int, ...]:
-        """Return the groups of a batch at bound 0, whatever happened; empty if the limit kept one that is rejected."""
-        number, size, limit = 0, self.config.groups_per_batch, self.config.max_replaced
-        for _ in range(batch + 1):
-            first, groups, num_dropped = number, [], 0
-            while number < first + size + min(num_dropped, limit):
-                is_rejected = self.is_rejected(number)
-                num_dropped += is_rejected
-                groups += [] if is_rejected else [number]
-                number += 1
-        return tuple(groups)
-
-    def check_prompts(self) -> None:
-        """Every group that was planned is used once, dropped for a reason, or open."""
-        for group in range(self.num_planned):
-            if (group in self.batch_of) + (group in self.dropped) + (group in self.open) != 1:
-                raise Failure(f"group {group} is lost or doubled")
-
-
-def _row(group: int) -> int:
-    return 7 * group + 3
 
 
 def _fraction(*numbers: int) -> float:

@@ -328,8 +328,13 @@ def test_dropped_groups_are_read_with_their_reason(tmp_path: Path) -> None:
     assert [each.scored.sample.id.group for each in read_samples(tmp_path, step=0)] == [1, 1]
     assert [each.scored.sample.id.member for each in read_samples(tmp_path, group=2)] == [0, 1]
     scores = [Scored(id=SampleId(group=2, member=member), oldest_version=2, length=3) for member in range(2)]
-    assert [each for each in log.records() if each not in group(1)][-3:] == [*scores, ReserveBatch(step=0, groups=(1,))]
+    dropped = DropGroup(group=0, reason="old", length=6)
+    found = [each for each in log.records() if each not in group(1)][-4:]
+    assert found == [*scores, ReserveBatch(step=0, groups=(1,)), dropped]
     assert [each.group for each in log.records() if isinstance(each, PlanGroup)] == [1, 2]
+    log.append(ReserveBatch(step=1, groups=(2,)))
+    log.flush()
+    assert dropped not in list(log.records())
 
 
 def test_a_folder_without_samples_is_named(tmp_path: Path) -> None:
@@ -348,7 +353,7 @@ def test_a_reader_beside_a_writer_sees_whole_steps(tmp_path: Path) -> None:
         for step in range(1, 200):
             add_step(log, step, (2 * step, 2 * step + 1))
             if step % 20 == 0:
-                log.commit(step, oldest_step=step - 10)
+                log.commit(step, oldest_step=max(0, step - 100))  # a read that takes 100 steps loses the newest
         is_over.set()
 
     writer = threading.Thread(target=write)

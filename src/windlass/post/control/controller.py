@@ -109,6 +109,7 @@ class RolloutController:
         be judged again, for the process may have died between the last sample and a rejection.
 
         Args:
+            records: as they were stored, or those that still count as `SampleLog.records` yields them.
             next_group: number above all groups that were ever planned, if the records do not name all of them.
         """
         self = cls(config, rows)
@@ -124,6 +125,8 @@ class RolloutController:
                 self._take(record.step // config.steps_per_batch, record.groups)
             elif isinstance(record, DropGroup) and record.group in self._open:
                 self._remove(record.group)
+            elif isinstance(record, DropGroup):  # a log need not keep the plan of a dropped group
+                self._num_dropped += 1
         self._published = step
         self._shed()
         return self

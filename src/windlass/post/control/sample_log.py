@@ -131,7 +131,10 @@ class SampleLog:
         return None if found is None else [each.scored for each in self._folder.samples(found.groups, found.places)]
 
     def records(self) -> Iterator[Record]:
-        """Yield the records that still count: plans and scores in their order, then reservations."""
+        """Yield the records that still count.
+
+        Plans and scores in their order, then reservations, then groups that were dropped since the last one.
+        """
         steps = self._index.steps
         live = {group for step in steps.values() for group in step.groups} | self._index.open.keys()
         places = {place for step in steps.values() for place in step.places}
@@ -144,6 +147,7 @@ class SampleLog:
                     yield record
         for number, step in sorted(steps.items()):
             yield ReserveBatch(step=number, groups=tuple(step.groups))
+        yield from filter(None, map(record_of, self._index.new_drops))
 
     def commit(self, step: int, *, oldest_step: int | None = None) -> None:
         """Record that a checkpoint after `step` steps is on disk; earlier steps are no longer kept in memory.

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from windlass.core.errors import NotFoundError, PreconditionError, Problem, SpecError
 from windlass.post.control.sample_frames import FrameHeader, StoredSample, read_headers, samples_of, whole_frame_after
@@ -162,6 +162,7 @@ class SampleIndex:
 
     Attributes:
         next_group: number above all groups that were ever planned.
+        new_drops: rows of groups that were dropped since the last reservation.
     """
 
     def __init__(self) -> None:
@@ -169,6 +170,7 @@ class SampleIndex:
         self.dropped: dict[int, OpenGroup] = {}
         self.steps: dict[int, StepGroups] = {}
         self.next_group = 0
+        self.new_drops: list[list[Any]] = []
 
     def add(self, header: FrameHeader, place: Place) -> None:
         """Take a frame into account."""
@@ -176,6 +178,7 @@ class SampleIndex:
             self.open.clear()
             self.steps = {step: found for step, found in self.steps.items() if step < header["begins_at"]}
             self.next_group = 0
+            self.new_drops = []
         self.next_group = max(self.next_group, header.get("next_group", 0))
         for row in header["rows"]:
             if row[0] in ("plan", "sample"):
@@ -184,12 +187,14 @@ class SampleIndex:
                 if place not in places[-1:]:
                     places.append(place)
             elif row[0] == "reserve":
+                self.new_drops = []
                 found = [self.open.pop(group, None) for group in row[2]]
                 whole = [group for group in found if group is not None]
                 if len(whole) == len(found):  # else its first segment was deleted
                     places = sorted({place for group in whole for place in group.places})
                     self.steps[row[1]] = StepGroups(array("q", row[2]), tuple(places))
             elif row[0] == "drop":
+                self.new_drops.append(row)
                 dropped = self.dropped[row[1]] = self.open.pop(row[1], OpenGroup([]))
                 dropped.reason = row[2]
 
