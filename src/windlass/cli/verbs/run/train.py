@@ -82,6 +82,7 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
     "windlass train llama-271m --dry-run optim.lr=3e-4 stop=100steps",
     "windlass train olmo2-7b --plan world=64 gpu=h100-80gb parallel.data=fsdp",
     "windlass train recipe.py --help    # every field of it",
+    "windlass train grpo --from-open-instruct 'python open_instruct/grpo_fast.py --beta 0.0 ...' > grpo.yaml",
     "torchrun --nproc-per-node 8 -m windlass train recipe.py",
     name="train",
     cls=TrainVerb,
@@ -94,6 +95,12 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.option("--fields", is_flag=True, help="Print every field with type, value and description.")
 @click.option("--schema", "is_schema", is_flag=True, help="Print the JSON Schema of recipe files, for editors.")
 @click.option("--list", "is_list", is_flag=True, help="List the shipped recipes.")
+@click.option(
+    "--from-open-instruct",
+    "line",
+    metavar="LINE",
+    help="Print the recipe of a command line of open-instruct; do not train.",
+)
 @json_option
 @click.pass_context
 def train_command(
@@ -106,6 +113,7 @@ def train_command(
     fields: bool,
     is_schema: bool,
     is_list: bool,
+    line: str | None,
     is_json: bool,
 ) -> int:
     """Train a language model from a recipe.
@@ -123,6 +131,8 @@ def train_command(
         _emit_schema()
     elif is_list:
         _emit_list(is_json=is_json)
+    elif line is not None:
+        _emit_converted(file, line, overrides, is_json=is_json)
     elif fields:
         _emit_fields(file, overrides, is_json=is_json)
     else:
@@ -186,6 +196,29 @@ def _emit_recipe(resolved: ResolvedRecipe, *, is_json: bool) -> None:
 
     for line in recipe_page(resolved):
         emit(line)
+
+
+def _emit_converted(file: str | None, line: str, overrides: Sequence[str], *, is_json: bool) -> None:
+    """Print the recipe of a command line of open-instruct without its defaults, and the notes on the conversion."""
+    from windlass.config.emit import to_yaml  # lazy: only for this option
+    from windlass.post.open_instruct.convert import convert_line
+    from windlass.train.resolve import class_name, resolve
+
+    converted = convert_line(line)
+    if file is not None and "=" in file:
+        file, overrides = None, (file, *overrides)
+    if file not in (None, converted.recipe):
+        message = f"this command line is a recipe of `{converted.recipe}`, not of `{file}`"
+        hint = f"run `windlass train {converted.recipe} --from-open-instruct LINE`"
+        raise UsageError(message, hint=hint, code="conflicting-options")
+    resolved = resolve(converted.recipe, (*converted.overrides, *overrides))
+    if is_json:
+        _emit_recipe(resolved, is_json=True)
+    else:
+        emit(f"class: {class_name(type(resolved.recipe))}")
+        emit(to_yaml(resolved.recipe).rstrip("\n"))
+    for note in converted.notes:
+        tell(f"note: {note}")
 
 
 def _emit_schema() -> None:

@@ -1,0 +1,1 @@
+"""Import of command lines of open-instruct."""
