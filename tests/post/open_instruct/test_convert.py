@@ -83,7 +83,7 @@ def test_flags_that_are_converted_are_read_for_some_entry_point(monkeypatch: pyt
         "python finetune.py --model_name_or_path a/b --dataset_mixer '{}' --warmup_ratio 0 --with_tracking",
         "python dpo.py --model_name_or_path a/b --mixer_list x.jsonl 1.0 --loss_type simpo --max_train_steps 3",
         "python reward_modeling.py --model_name_or_path a/b --dataset_mixer_list x.jsonl 1.0",
-        f"{GRPO} --apply_r1_style_format_reward --checkpoint_state_dir d",
+        f"{GRPO} --apply_r1_style_format_reward --checkpoint_state_dir d --non_stop_penalty",
     ):
         convert_line(line)
     assert set(flag_table()["read"]) - used == set()
@@ -135,7 +135,7 @@ def test_what_cannot_be_converted_is_refused_with_its_value(flags: str, problem:
 
 def test_refusals_come_all_at_once_with_their_reasons() -> None:
     with pytest.raises(SpecError) as caught:
-        convert_line(f"{GRPO} --use_lora --vllm_top_p 0.9 --active_sampling")
+        convert_line(f"{GRPO} --use_lora --load_in_4bit --active_sampling")
     assert {problem.code for problem in caught.value.problems} == {"unsupported-setting"}
     assert len(caught.value.problems) == 3
     assert all(problem.hint for problem in caught.value.problems)

@@ -293,6 +293,12 @@ def _grpo(flags: Flags) -> None:
     flags.set("rollout.max_new_tokens", answer)
     flags.set("rollout.minibatches", flags.whole("num_mini_batches", 1))
     flags.set("rollout.epochs", flags.whole("num_epochs", 1))
+    if batches := flags.whole("async_steps"):
+        steps = flags.whole("num_mini_batches", 1) * flags.whole("num_epochs", 1)
+        flags.set("async.bound", (batches + 1) * steps - 1)
+        flags.set("async.ahead", batches)
+    if (top_p := flags.number("vllm_top_p", 1.0)) < 1.0:
+        flags.set("rollout.top_p", top_p)
     if stops := flags.words("stop_strings"):
         flags.set("rollout.stop_texts", stops)
     scales = {"centered": "none", "standard": "group_std", "maxrl": "group_mean"}
@@ -344,6 +350,8 @@ def _verifiers(flags: Flags) -> None:
             flags.wrong("apply_r1_style_format_reward", "needs `--additive_format_reward true`: rewards are sums here")
         settings = {"regex": _R1_FORMAT}
         found.append({"name": "format", "settings": settings, "weight": flags.number("r1_style_format_reward", 1.0)})
+    if flags.switch("non_stop_penalty"):
+        flags.set("reward.truncated", flags.number("non_stop_penalty_value"))
     if found:
         flags.set("reward.verifiers", found)
     else:
