@@ -206,7 +206,7 @@ def _emit_converted(file: str | None, line: str, overrides: Sequence[str], *, is
 
     converted = convert_line(line)
     if file is not None and "=" in file:
-        file, overrides = None, (file, *overrides)
+        overrides, file = (file, *overrides), None
     if file not in (None, converted.recipe):
         message = f"this command line is a recipe of `{converted.recipe}`, not of `{file}`"
         hint = f"run `windlass train {converted.recipe} --from-open-instruct LINE`"
