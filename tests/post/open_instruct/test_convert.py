@@ -135,7 +135,7 @@ def test_what_cannot_be_converted_is_refused_with_its_value(flags: str, problem:
 
 def test_refusals_come_all_at_once_with_their_reasons() -> None:
     with pytest.raises(SpecError) as caught:
-        convert_line(f"{GRPO} --use_lora --load_in_4bit --active_sampling")
+        convert_line(f"{GRPO} --use_qlora --load_in_4bit --tools python")
     assert {problem.code for problem in caught.value.problems} == {"unsupported-setting"}
     assert len(caught.value.problems) == 3
     assert all(problem.hint for problem in caught.value.problems)

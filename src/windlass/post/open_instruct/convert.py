@@ -299,6 +299,9 @@ def _grpo(flags: Flags) -> None:
         flags.set("async.ahead", batches)
     if (top_p := flags.number("vllm_top_p", 1.0)) < 1.0:
         flags.set("rollout.top_p", top_p)
+    if flags.switch("active_sampling"):
+        flags.set("rollout.refills", 10)
+        flags.notes.append("--active_sampling: batches are filled in at most 10 rounds, `rollout.refills`")
     if stops := flags.words("stop_strings"):
         flags.set("rollout.stop_texts", stops)
     scales = {"centered": "none", "standard": "group_std", "maxrl": "group_mean"}

@@ -105,6 +105,7 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.pass_context
 def train_command(
     context: click.Context,
+    *,
     file: str | None,
     overrides: tuple[str, ...],
     dry_run: bool,
