@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
-from windlass.core.errors import NotFoundError, SpecError
+from windlass.core.errors import NotFoundError, PreconditionError, SpecError
 from windlass.post.control.asynchronous import AsyncRollouts, SharedRollouts
 from windlass.post.control.records import oldest_version
 from windlass.post.control.sample_frames import StoredSample, read_headers
@@ -132,7 +132,7 @@ def test_a_stop_is_heard_while_samples_are_late(tmp_path: Path, base: Path, monk
 
 def test_workers_that_keep_dying_end_the_run(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(grpo(tmp_path, base, *BOUND, "async.probe_factor=1e-9"))
-    monkeypatch.setattr("windlass.post.control.build._PROBE_FLOOR", 1e-12)
+    monkeypatch.setattr("windlass.post.control.build.FLOOR", 1e-12)
     with pytest.raises(EngineError, match=r"worker-0 died 5 times without finishing a sample.*probe"):
         trainer.fit()
 
@@ -185,3 +185,10 @@ def test_groups_of_equal_rewards_are_replaced_before_they_are_reserved(tmp_path:
     assert len(rewards) == 30
     assert all(len(values) > 1 for values in rewards.values())
     assert "constant" in {each.dropped for each in read_samples(tmp_path / "run")}
+
+
+def test_ray_without_a_cluster_is_refused(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    trainer = trainer_of(grpo(tmp_path, base, *BOUND, "async.place=ray"))
+    with pytest.raises(PreconditionError, match="RAY_ADDRESS is not set"):
+        trainer.fit()

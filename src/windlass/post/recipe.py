@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, Key
@@ -161,7 +161,7 @@ class RolloutRecipe(PostRecipe):
     def _check_async(self) -> Iterator[Diagnostic]:
         bound, steps = self.asynchronous.bound, self.rollout.steps_per_batch
         if not bound:
-            for name in ("workers", "threads", "ahead", "probe_factor"):
+            for name in (each.name for each in fields(AsyncConfig) if each.name != "bound"):
                 if getattr(self.asynchronous, name) != getattr(AsyncConfig(), name):
                     message = f"async.{name} has no effect with `async.bound: 0`"
                     yield f"async.{name}", message, "setting-unused", "set `async.bound=2`, or remove it"
@@ -169,6 +169,9 @@ class RolloutRecipe(PostRecipe):
         if self.rollout.retire is not None:
             message = "`rollout.retire` needs `async.bound: 0`: prompts that are generated ahead are chosen beforehand"
             yield "rollout.retire", message, "unsupported-setting", "remove it, or write `async.bound=0`"
+        if self.asynchronous.gpus and self.asynchronous.place != "ray":
+            message = "async.gpus has no effect without `async.place: ray`"
+            yield "async.gpus", message, "setting-unused", "set `async.place=ray`, or remove it"
         if self.rollout.only or self.rollout.replay:
             name = "only" if self.rollout.only else "replay"
             message = f"async.bound has no effect with `rollout.{name}`: nothing is learned while answers are generated"

@@ -74,7 +74,8 @@ class AsyncRollouts:
         controller: new, or rebuilt from the log's records.
         prompts: what each group asks.
         publish: stores weights as a version, for workers to fetch.
-        start: starts the process of a worker with a version; does not wait for it.
+        start: starts the process of a worker, by its number, with a version; does not wait for it.
+        close: removes what was published.
         log: remembers plans, samples and batches; None: a run that stores nothing.
         finished: scored samples of the controller's open groups, from the log.
         judge: returns why a group of scored samples should not be trained on; empty: it should be.
@@ -87,7 +88,8 @@ class AsyncRollouts:
         *,
         num_workers: int,
         publish: Callable[[Mapping[str, Tensor], Probe, int], WeightRef],
-        start: Callable[[WeightRef], RemoteEngine],
+        start: Callable[[int, WeightRef], RemoteEngine],
+        close: Callable[[], object],
         scorer: AnswerScorer,
         log: SampleLog | None = None,
         finished: Sequence[ScoredSample] = (),
@@ -95,6 +97,7 @@ class AsyncRollouts:
     ) -> None:
         self._controller, self._prompts, self._log = controller, prompts, log
         self._publish, self._start, self._scorer, self._judge = publish, start, scorer, judge
+        self._remove_weights = close
         self._names = [f"worker-{number}" for number in range(num_workers)]
         self._workers: dict[str, _Worker] = {}
         self._starts: dict[str, int] = dict.fromkeys(self._names, 0)
@@ -179,6 +182,7 @@ class AsyncRollouts:
             worker.engine.close()
         self._workers.clear()
         self._scorer.close()
+        self._remove_weights()
         if self._log is not None:
             self._log.close()
 
@@ -257,7 +261,7 @@ class AsyncRollouts:
     def _begin(self, name: str) -> None:
         assert self._ref is not None
         self._starts[name] += 1
-        self._workers[name] = _Worker(self._start(self._ref), version=self._ref.version)
+        self._workers[name] = _Worker(self._start(self._names.index(name), self._ref), version=self._ref.version)
 
     def _order(self, order: Give | Load | CancelSamples) -> None:
         worker = self._workers.get(order.worker)

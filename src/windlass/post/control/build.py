@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from windlass.post.control.source import GroupPrompts, SampleSource
 from windlass.post.control.synchronous import SyncRollouts
 from windlass.post.data.chat import ChatEncoder
 from windlass.post.data.prepared import PreparedData
-from windlass.post.objectives.batch import TokenRows
 from windlass.post.objectives.config import AdvantageConfig
 from windlass.post.objectives.module import ObjectiveModule
 from windlass.post.recipe import DistillationRecipe, PolicyRecipe, RolloutRecipe, StartingModel
@@ -36,11 +33,12 @@ from windlass.post.reference import RowScorer
 from windlass.post.rewards.pool import PoolConfig, RewardPool
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
-from windlass.post.rollout.remote import EngineSpec, RemoteEngine
-from windlass.post.rollout.types import ScoreRequest
+from windlass.post.rollout.ray import RayProcess
+from windlass.post.rollout.remote import MAX_FRAME_BYTES, EngineSpec, RemoteEngine
 from windlass.post.weights.files import FileWeightStore
+from windlass.post.weights.folder import WeightsFolder
+from windlass.post.weights.probe import FLOOR, make_probe
 from windlass.post.weights.store import Probe, WeightRef
-from windlass.train.batch import IGNORE
 from windlass.train.build import checkpoint_folder
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import Tokenizer
@@ -56,8 +54,8 @@ __all__ = ["build_rollouts", "check_vocabulary"]
 _PROBES, _PROBE_TOKENS = 4, 64
 """Prompts of a probe, and tokens of each."""
 
-_PROBE_FLOOR, _PROBE_FLOOR_HALF = 1e-4, 0.3
-"""Differences that are always tolerated: of a policy in float32, and of one in half precision, whose engine has float32."""
+_FLOOR_HALF = 0.3
+"""Difference that is tolerated of a policy in half precision, whose engine has float32."""
 
 
 def build_rollouts(
@@ -201,16 +199,7 @@ class _Sources:
             rows=prompts.row,
         )
         folder = self._weights_folder()
-        store = FileWeightStore(folder)
-        spec = EngineSpec(
-            settings={
-                "model": to_data(self._recipe.model, keep_defaults=True),
-                "tokenizer": to_data(self._encoder.tokenizer_config, keep_defaults=True),
-                "num_slots": own.rollout.num_slots,
-                "max_length": own.data.max_length + own.rollout.max_new_tokens,
-            },
-            num_threads=settings.threads,
-        )
+        store = FileWeightStore(folder.path)
 
         def publish(weights: Mapping[str, Tensor], probe: Probe, version: int) -> WeightRef:
             ref = store.publish(weights, version, probe)
@@ -222,7 +211,8 @@ class _Sources:
             prompts,
             num_workers=settings.workers,
             publish=publish,
-            start=lambda ref: RemoteEngine(spec, folder, ref),
+            close=folder.close,
+            start=lambda number, ref: self._worker(number, folder.path, ref),
             scorer=self._scorer,
             log=log,
             finished=tuple(log.finished()) if log is not None else (),
@@ -240,47 +230,48 @@ class _Sources:
 
         return judge
 
-    def _weights_folder(self) -> Path:
-        """Return a folder for versions of weights, in the machine's memory if it has room for three of them."""
+    def _worker(self, number: int, folder: Path, ref: WeightRef) -> RemoteEngine:
+        """Start the process of a worker."""
+        own, settings = self._own, self._own.asynchronous
+        device = "cpu"
+        if settings.place == "ray":
+            device = "cuda" if settings.gpus else "cpu"
+        elif self._world.device.type == "cuda":
+            device = f"cuda:{(self._world.size + number) % torch.cuda.device_count()}"
+        spec = EngineSpec(
+            settings={
+                "model": to_data(self._recipe.model, keep_defaults=True),
+                "tokenizer": to_data(self._encoder.tokenizer_config, keep_defaults=True),
+                "num_slots": own.rollout.num_slots,
+                "max_length": own.data.max_length + own.rollout.max_new_tokens,
+                "device": device,
+            },
+            num_threads=settings.threads,
+        )
+        start = functools.partial(
+            RayProcess, num_cpus=settings.threads, num_gpus=settings.gpus, max_frame_bytes=MAX_FRAME_BYTES
+        )
+        return RemoteEngine(spec, folder, ref, start=start if settings.place == "ray" else None)
+
+    def _weights_folder(self) -> WeightsFolder:
+        """Return a new folder for versions of weights; actors on other nodes need one that all nodes see."""
         num_bytes = sum(each.numel() * each.element_size() for each in self._module.model.parameters())
-        memory = Path("/dev/shm")  # noqa: S108 - a folder of its own, below
-        has_room = memory.is_dir() and shutil.disk_usage(memory).free > 4 * num_bytes
-        folder = Path(tempfile.mkdtemp(prefix="windlass-weights-", dir=memory if has_room else None))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return folder
+        place = None
+        if self._own.asynchronous.place == "ray":
+            place = Path(checkpoint_folder(self._recipe.checkpoint.folder, self._recipe.name)).absolute()
+        return WeightsFolder(num_bytes, place)
 
     def _probe(self) -> Probe:
-        """Return the policy's log-probabilities of the first prompts, and how far an engine's may differ. Collective."""
-        rows = [
-            self._data.sequence(self._data.sequences_of(row)[0])[0] for row in range(min(_PROBES, self._data.num_rows))
-        ]
-        prompts = [tuple(ids[:_PROBE_TOKENS].tolist()) for ids in rows if len(ids) > 1]
-        together = self._scores(prompts)
-        alone = [self._scores([prompt])[0] for prompt in prompts]
-        own = max(
-            (abs(a - b) for left, right in zip(together, alone, strict=True) for a, b in zip(left, right, strict=True)),
-            default=0.0,
+        """Return the policy's log-probabilities of the first prompts. Collective."""
+        rows = range(min(_PROBES, self._data.num_rows))
+        prompts = [self._data.sequence(self._data.sequences_of(row)[0])[0][:_PROBE_TOKENS].tolist() for row in rows]
+        is_float32 = self._recipe.parallel.precision == "float32"
+        return make_probe(
+            self._module.model,
+            [prompt for prompt in prompts if len(prompt) > 1],
+            multiple=self._own.asynchronous.probe_factor,
+            floor=FLOOR if is_float32 else _FLOOR_HALF,
         )
-        floor = _PROBE_FLOOR if self._recipe.parallel.precision == "float32" else _PROBE_FLOOR_HALF
-        return Probe(
-            requests=tuple(ScoreRequest(ids=prompt) for prompt in prompts),
-            logp=tuple(together),
-            tolerance=max(floor, own * self._own.asynchronous.probe_factor),
-        )
-
-    def _scores(self, prompts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
-        shape = (max(2, len(prompts)), max(map(len, prompts)))
-        tokens_BT = torch.full(shape, self._encoder.tokenizer.ids.pad_id)
-        labels_BT = torch.full(shape, IGNORE)
-        for row, prompt in enumerate(prompts):
-            tokens_BT[row, : len(prompt)] = torch.tensor(prompt)
-            labels_BT[row, : len(prompt) - 1] = torch.tensor(prompt[1:])
-        sequences_BT = torch.full(shape, -1, dtype=torch.int32)
-        rows = TokenRows(
-            tokens_BT=tokens_BT, labels_BT=labels_BT, sequences_BT=sequences_BT, num_sequences=0, weights={}
-        )
-        logp_BT = RowScorer(self._module.model, self._world.device)(rows)
-        return [tuple(logp_BT[row, : len(prompt) - 1].tolist()) for row, prompt in enumerate(prompts)]
 
 
 def _reward_pool(config: RewardsConfig) -> RewardPool:

@@ -109,6 +109,18 @@ class AsyncConfig:
     ] = 1
     workers: Annotated[int, Range(min=1), Doc("Processes that generate; used if the bound is above 0.")] = 1
     threads: Annotated[int, Range(min=1), Doc("Threads of each of these processes.")] = 1
+    place: Annotated[
+        Literal["process", "ray"],
+        Doc(
+            "process: on the machine of the first learner; ray: actors on the nodes of the Ray cluster of RAY_ADDRESS, "
+            "such as that of a task with `cluster: ray`."
+        ),
+    ] = "process"
+    gpus: Annotated[
+        float,
+        Range(min=0),
+        Doc("GPUs that Ray reserves for each actor; a fraction shares one. Processes use the machine's GPUs in turn."),
+    ] = 0.0
     probe_factor: Annotated[
         float,
         Range(above=0),

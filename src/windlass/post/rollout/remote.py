@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from windlass.post.channel import ChildProcess
+from windlass.post.channel import ChildProcess, FrameStream
 from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
 from windlass.post.rollout.messages import id_data, pack, read_sample, request_data, unpack
 from windlass.post.rollout.waiting import check_request, check_work
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest
 
-__all__ = ["EngineSpec", "RemoteEngine"]
+__all__ = ["MAX_FRAME_BYTES", "EngineProcess", "EngineSpec", "RemoteEngine", "StartProcess"]
 
 _MODULE = "windlass.post.rollout.worker"
-_MAX_FRAME_BYTES = 64 << 20
+MAX_FRAME_BYTES = 64 << 20
+"""Longest message that a worker may send."""
 _WAIT_S = 0.5
 _CLOSE_S = 5.0
 
@@ -60,6 +61,22 @@ class EngineSpec:
     silence_s: float = 15.0
 
 
+class EngineProcess(Protocol):
+    """A process that serves a `RemoteEngine`, and the stream to it."""
+
+    channel: FrameStream
+
+    @property
+    def pid(self) -> int:
+        """Return its number on its machine; 0 while unknown."""
+
+    def close(self, timeout_s: float = ...) -> str:
+        """Close the stream, wait for the process or end it; return how it ended. Idempotent."""
+
+
+StartProcess: TypeAlias = Callable[[Mapping[str, object]], EngineProcess]
+
+
 class RemoteEngine:
     """Client of an engine in a process; implements `RolloutEngine`.
 
@@ -69,9 +86,10 @@ class RemoteEngine:
     Args:
         folder: folder of the `FileWeightStore` that versions are fetched from.
         ref: version to begin with.
+        start: starts the process with the settings of its worker; None: a child of this process.
     """
 
-    def __init__(self, spec: EngineSpec, folder: Path, ref: WeightRef) -> None:
+    def __init__(self, spec: EngineSpec, folder: Path, ref: WeightRef, *, start: StartProcess | None = None) -> None:
         self._spec, self._folder = spec, folder
         self._facts: EngineFacts | None = None
         self._version = ref.version
@@ -92,12 +110,15 @@ class RemoteEngine:
             # The kernel's signal comes at the end of the thread that starts a process.
             "dies_with_thread": threading.current_thread() is threading.main_thread(),
         }
-        self._process = ChildProcess(
+        self._process: EngineProcess = (start or self._child)(settings)
+
+    def _child(self, settings: Mapping[str, object]) -> ChildProcess:
+        return ChildProcess(
             _MODULE,
             settings,
-            environment={"OMP_NUM_THREADS": str(spec.num_threads)},
+            environment={"OMP_NUM_THREADS": str(self._spec.num_threads)},
             has_output=True,
-            max_frame_bytes=_MAX_FRAME_BYTES,
+            max_frame_bytes=MAX_FRAME_BYTES,
         )
 
     @property
@@ -254,7 +275,7 @@ class RemoteEngine:
                 self._die(f"sent what is not a message: {frame[:40]!r}", error)
                 return
         if channel.is_broken:
-            self._die(f"sent a frame of more than {_MAX_FRAME_BYTES} bytes")
+            self._die(f"sent a frame of more than {MAX_FRAME_BYTES} bytes")
         elif channel.is_closed:
             self._die("")
         elif self._facts is None and now_s - self._start_s > self._spec.start_s:
