@@ -26,11 +26,12 @@ Completions = Callable[[str], list[str]]
 
 FREE = (
     "N|KEY=VALUE|NAME=.*|METRIC=NUMBER|TIME|WHEN|DURATION|GLOB|WORDS|PATTERN|PREFIX|PROMPT.*|USER@HOST|SITE=.*|GROUP|"
-    "ORGANIZATION/NAME|WORKSPACE|EXPERIMENT.*|.EXPERIMENT.*|.KEY=VALUE.*|"
+    "ORGANIZATION/NAME|WORKSPACE|EXPERIMENT.*|.EXPERIMENT.*|.KEY=VALUE.*|.NAME=VALUE.*|"
 )
 FREE_NAMES = {
     ("launch", "name"),
     ("sweep launch", "name"),
+    ("ckpt evaluate", "name"),
     ("beaker submit", "name"),
     ("beaker import", "name"),
     ("beaker secret push", "there"),

@@ -13,11 +13,12 @@ from windlass.config.encode import to_data
 from windlass.post.control.build import build_rollouts, check_vocabulary
 from windlass.post.control.metrics import RolloutMetrics
 from windlass.post.control.rollouts import RolloutLoader
+from windlass.post.control.scoring import AnswerScorer
 from windlass.post.data.batches import RowLoader
-from windlass.post.data.chat import ChatEncoder, special_tokens
+from windlass.post.data.chat import ChatEncoder, chat_encoder
 from windlass.post.data.config import MixtureConfig
-from windlass.post.data.prepared import PreparedColumn, PreparedData, prepare
-from windlass.post.data.templates import find_template
+from windlass.post.data.prepared import PreparedColumn, PreparedData, prepare, prepared_root
+from windlass.post.evaluation import AnswerEvaluation, EvaluateAnswers, prompts_of
 from windlass.post.objectives.batch import Objective, TokenBatch
 from windlass.post.objectives.config import SupervisedConfig
 from windlass.post.objectives.module import ObjectiveModule
@@ -40,8 +41,6 @@ from windlass.train.build import attach_adapter, open_run_store, replicas_of_mod
 from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.protocol import CountsPasses, Loader
-from windlass.train.data.tokenization.units import cache_folder
-from windlass.train.data.tokenizer import load_tokenizer
 from windlass.train.hf.companions import Companions, kept_files, tokenizer_companions, with_template
 from windlass.train.hf.import_export import companions_for
 from windlass.train.hf.sources import adapter_record, kept_folder_of, open_model, tokenizer_config_of
@@ -112,7 +111,24 @@ def build_post_trainer(resolved: ResolvedRecipe, world: World) -> Trainer[Any]:
         trainer.checkpointer.kept = kept_files(_companions(own, recipe, encoder))
     if isinstance(loader, RolloutLoader):
         trainer.add_callback("rollouts", RolloutMetrics(loader))
+    if own.evaluate is not None and not own.no_evals:
+        trainer.add_callback("evaluate", EvaluateAnswers(_evaluation(own, recipe.model, encoder), own.evaluate))
     return trainer
+
+
+def _evaluation(own: PostRecipe, model: ModelConfig, encoder: ChatEncoder) -> AnswerEvaluation:
+    config = own.evaluate
+    assert config is not None
+    scoring = own.reward if config.reward is None and isinstance(own, PolicyRecipe) else config.reward
+    assert scoring is not None  # `check` refuses a recipe without
+    return AnswerEvaluation(
+        config,
+        prepare(prompts_of(config, own.data), "prompt", encoder, prepared_root(own.data)),
+        model=model,
+        encoder=encoder,
+        scorer=AnswerScorer.of(scoring, encoder.tokenizer.decode),
+        seed=own.seed,
+    )
 
 
 def _module(own: PostRecipe, recipe: Recipe, world: World) -> tuple[ObjectiveModule, CheckpointStore | None]:
@@ -217,15 +233,11 @@ def prepared_data(recipe: PostRecipe, vocab_size: int) -> tuple[PreparedData, Ch
     config = recipe.data.tokenizer
     if not config.path and start:
         config = tokenizer_config_of(start, config)
-    tokenizer = load_tokenizer(config)
-    check_vocabulary(tokenizer, vocab_size, config)
-    folder = config.path if Path(config.path).is_dir() else str(Path(config.path).parent)
-    if start and not recipe.data.tokenizer.path:
-        folder = kept_folder_of(start) or folder
-    template = find_template(recipe.data.template, folder=folder, tokens=special_tokens(tokenizer))
-    encoder = ChatEncoder(template, tokenizer, config)
-    root = cache_folder(None).with_name("prepared") if recipe.data.cache is None else recipe.data.cache.expanduser()
-    return prepare(recipe.data, recipe.ROWS, encoder, root.absolute()), encoder
+    encoder = chat_encoder(
+        recipe.data, config, folder=kept_folder_of(start) if start and not recipe.data.tokenizer.path else ""
+    )
+    check_vocabulary(encoder.tokenizer, vocab_size, config)
+    return prepare(recipe.data, recipe.ROWS, encoder, prepared_root(recipe.data)), encoder
 
 
 def _companions(own: PostRecipe, recipe: Recipe, encoder: ChatEncoder) -> Companions:

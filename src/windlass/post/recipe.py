@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from windlass.config.annotations import Diagnostic, Doc, Key
 from windlass.core.errors import Problem, SpecError, WindlassError
-from windlass.post.control.config import AsyncConfig, RewardsConfig, RolloutConfig
+from windlass.post.control.config import AsyncConfig, EvaluationConfig, RewardsConfig, RolloutConfig
 from windlass.post.data.config import MixtureConfig, RowKind
 from windlass.post.objectives.config import (
     AdvantageConfig,
@@ -61,6 +61,9 @@ class PostRecipe(Recipe):
         StartingModel | ModelConfig, Doc("Model to start from, or a new one: a preset's name or settings.")
     ]
     data: Annotated[MixtureConfig, Doc("Rows to learn from.")]  # type: ignore[assignment]  # as above
+    evaluate: Annotated[
+        EvaluationConfig | None, Doc("Held-out prompts to answer during training; null: none. Not for reward models.")
+    ] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several parts."""
@@ -84,6 +87,12 @@ class PostRecipe(Recipe):
             if config.kind in _OF_EQUAL_ROWS:
                 message = f"callbacks of kind {config.kind} need rows of one length, and post-training has none"
                 yield f"callbacks.{name}", message, "setting-unused", "remove it"
+        if self.evaluate is not None and self.ROWS == "pair" and self.HEAD == "scalar":
+            message = "a reward model answers no prompts"
+            yield "evaluate", message, "setting-unused", "remove it; `windlass ckpt evaluate` measures its accuracy"
+        elif self.evaluate is not None and self.evaluate.reward is None and not isinstance(self, PolicyRecipe):
+            hint = "name a verifier, such as `evaluate.reward.verifiers=[gsm8k]`"
+            yield "evaluate.reward", "nothing scores the answers", "missing-key", hint
 
     def settled(self) -> Recipe:
         """Return the recipe with the architecture of its starting model, and the head that it trains. Reads files.

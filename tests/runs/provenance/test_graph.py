@@ -139,6 +139,18 @@ def test_a_long_edge_goes_past_the_layers_between() -> None:
     assert sorted(path.count("C") for path in paths) == [1, 1, 1, 3]
 
 
+def test_evaluation_metrics_follow_from_the_output(tmp_path: Path) -> None:
+    run = RunScript(home_in(tmp_path), "exp-00000000").submit().start()
+    run.job.append(events.OUTPUTS, task="train", attempt=1, num_files=1, bytes=5, digest="9" * 64)
+    facts: dict[str, Any] = {"task": "train", "attempt": 1, "rank": 0}
+    run.job.append(events.METRICS, **facts, step=10, values={"eval/pass@1": 0.25, "train/loss": 2.0})
+    run.job.append(events.METRICS, **facts, step=20, values={"eval/pass@1": 0.5, "train/loss": 1.0})
+    found = provenance_graph(run.close())
+    [node] = [node for node in found.nodes if node.kind is NodeKind.METRIC]
+    assert (node.title, node.details) == ("eval/pass@1", ("0.5", "at step 20", "reported by train"))
+    assert ProvenanceEdge("output.train", node.id) in found.edges
+
+
 def test_a_run_on_disk(tmp_path: Path) -> None:
     run = RunScript(home_in(tmp_path), "exp-00000000").submit().close()
     assert {node.id for node in provenance_graph(run).nodes} == {"run", "task.train"}

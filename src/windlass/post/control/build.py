@@ -16,7 +16,6 @@ from windlass.config.encode import to_data
 from windlass.core.errors import Problem, SpecError, WindlassError
 from windlass.post.control.assembly import BatchAssembly, StreamScorer
 from windlass.post.control.asynchronous import AsyncRollouts, SharedRollouts
-from windlass.post.control.config import RewardsConfig
 from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.control.sample_log import SampleLog
@@ -30,8 +29,6 @@ from windlass.post.objectives.config import AdvantageConfig
 from windlass.post.objectives.module import ObjectiveModule
 from windlass.post.recipe import DistillationRecipe, PolicyRecipe, RolloutRecipe, StartingModel
 from windlass.post.reference import RowScorer
-from windlass.post.rewards.pool import PoolConfig, RewardPool
-from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.post.rollout.ray import RayProcess
 from windlass.post.rollout.remote import MAX_FRAME_BYTES, EngineSpec, RemoteEngine
@@ -77,8 +74,6 @@ def build_rollouts(
         hint = "lower `data.max_length` or `rollout.max_new_tokens`"
         raise SpecError([Problem(message, "shape-conflict", hint=hint)])
     rewards = own.reward if isinstance(own, PolicyRecipe) else None
-    factors = {each.name: each.weight for each in rewards.verifiers} if rewards is not None else {}
-    pool = _reward_pool(rewards) if rewards is not None else RewardPool([])
     ids = encoder.tokenizer.ids
     assembly = BatchAssembly(
         rollout,
@@ -99,7 +94,7 @@ def build_rollouts(
         data=data,
         encoder=encoder,
         world=world,
-        scorer=AnswerScorer(pool, factors, encoder.tokenizer.decode),
+        scorer=AnswerScorer.of(rewards, encoder.tokenizer.decode),
         num_used=assembly.num_used_groups,
     )
     return RolloutLoader(
@@ -272,12 +267,6 @@ class _Sources:
             multiple=self._own.asynchronous.probe_factor,
             floor=FLOOR if is_float32 else _FLOOR_HALF,
         )
-
-
-def _reward_pool(config: RewardsConfig) -> RewardPool:
-    verifiers = [find_verifier(each.name, each.settings) for each in config.verifiers]
-    settings = PoolConfig(num_workers=config.num_workers, deadline_s=config.deadline, on_error=config.on_error)
-    return RewardPool(verifiers, settings)
 
 
 def _log_of(

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, Range
+from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, OneOrMany, Range
+from windlass.post.data.config import MixSource
+from windlass.train.duration import Duration
 
-__all__ = ["OverlongConfig", "RetireConfig", "RewardsConfig", "RolloutConfig", "VerifierConfig"]
+__all__ = ["EvaluationConfig", "OverlongConfig", "RetireConfig", "RewardsConfig", "RolloutConfig", "VerifierConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,3 +218,42 @@ class RolloutConfig:
         if self.only and self.replay:
             message = "both `only` and `replay` are set: nothing is generated and nothing learned"
             yield "only", message, "conflicting-options", "remove one of them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationConfig:
+    """Answers to held-out prompts during training, scored by verifiers."""
+
+    mix: Annotated[tuple[MixSource, ...], Doc("Sources of held-out prompts; `count` of a source limits them.")]
+    transforms: Annotated[tuple[str, ...], Doc("Transforms of these rows, by name or `module:function`.")] = ()
+    reward: Annotated[
+        RewardsConfig | None, Doc("How answers are scored; null: by the verifiers of training (grpo).")
+    ] = None
+    every: Annotated[Duration | None, Doc("Length between evaluations; null: at the end only.")] = None
+    at_start: Annotated[bool, Doc("Evaluate before the first step too.")] = False
+    samples: Annotated[int, Range(min=1), Doc("Answers to each prompt.")] = 1
+    pass_at: Annotated[
+        tuple[int, ...],
+        OneOrMany(),
+        Doc("Values of k; `eval/pass@k` is the share of prompts that one of k answers passes."),
+    ] = (1,)
+    pass_from: Annotated[float, Doc("Least reward of an answer that passes.")] = 1.0
+    temperature: Annotated[float, Range(min=0), Doc("Divides logits; 0: the most likely tokens.")] = 0.0
+    max_new_tokens: Annotated[int, Range(min=1), Doc("Most tokens of an answer, the end token included.")] = 256
+    stop_texts: Annotated[tuple[str, ...], Doc("Texts that end an answer, besides the end token.")] = ()
+    num_slots: Annotated[int, Range(min=2), Doc("Answers that are generated at the same time.")] = 64
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several fields."""
+        if not self.mix:
+            yield "mix", "no held-out prompts", "missing-key", "add `mix: [{source: FILE}]`"
+        if self.reward is not None and (self.reward.is_shaped or self.reward.normalise):
+            message = "an evaluation reports what verifiers find: rewards are neither shaped nor normalised"
+            yield "reward", message, "setting-unused", "keep only `verifiers`, `deadline`, `on_error` and `num_workers`"
+        for place, k in enumerate(self.pass_at):
+            if not 1 <= k <= self.samples:
+                message = f"pass@{k} needs {k} answers to each prompt; `samples` is {self.samples}"
+                yield f"pass_at.{place}", message, "invalid-value", "raise `samples`, or use a k from 1 to `samples`"
+        if self.samples > 1 and self.temperature == 0:
+            message = f"with temperature 0 all {self.samples} answers to a prompt are equal"
+            yield "temperature", message, "setting-unused", "set `temperature` above 0, or `samples: 1`"

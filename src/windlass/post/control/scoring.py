@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.post.rewards.pool import RewardPool, RewardRequest
+from windlass.post.control.config import RewardsConfig
+from windlass.post.rewards.pool import PoolConfig, RewardPool, RewardRequest
 from windlass.post.rewards.protocol import Answer
+from windlass.post.rewards.registry import find_verifier
 from windlass.post.rollout.types import Sample
 
 __all__ = ["AnswerScorer", "ScoredSample"]
@@ -41,6 +43,21 @@ class AnswerScorer:
     def __init__(self, pool: RewardPool, factors: Mapping[str, float], decode: Callable[[Sequence[int]], str]) -> None:
         self.factors = dict(factors)
         self._pool, self._decode = pool, decode
+
+    @classmethod
+    def of(cls, config: RewardsConfig | None, decode: Callable[[Sequence[int]], str]) -> AnswerScorer:
+        """Return the scorer that settings describe; without settings, one that only decodes.
+
+        Raises:
+            NotFoundError, UsageError: a verifier is unknown, or its settings do not fit.
+        """
+        if config is None:
+            return cls(RewardPool([]), {}, decode)
+        pool = RewardPool(
+            [find_verifier(each.name, each.settings) for each in config.verifiers],
+            PoolConfig(num_workers=config.num_workers, deadline_s=config.deadline, on_error=config.on_error),
+        )
+        return cls(pool, {each.name: each.weight for each in config.verifiers}, decode)
 
     def score(
         self, samples: Sequence[Sample], prompts: Sequence[tuple[int, ...]], truths: Sequence[object]

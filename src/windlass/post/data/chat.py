@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
+from windlass.post.data.config import MixtureConfig
 from windlass.post.data.rows import Chat
-from windlass.post.data.templates import ChatTemplate
+from windlass.post.data.templates import ChatTemplate, find_template
 from windlass.train.data.config import TokenizerConfig
-from windlass.train.data.tokenizer import Tokenizer
+from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["ChatEncoder", "EncodedSequence", "SpanError", "special_tokens"]
+__all__ = ["ChatEncoder", "EncodedSequence", "SpanError", "chat_encoder", "special_tokens"]
 
 _EOS_MARK = "\ue000windlass-eos\ue000"
 """Text of the end token in templates, for tokenizers without one; private-use characters."""
@@ -60,6 +62,21 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
     if not texts["eos_token"] and tokenizer.ids.eos_id is not None:
         texts["eos_token"] = _EOS_MARK
     return texts
+
+
+def chat_encoder(data: MixtureConfig, tokenizer_config: TokenizerConfig, *, folder: str = "") -> ChatEncoder:
+    """Return what encodes rows: the tokenizer, and the template that the data's settings name.
+
+    Args:
+        folder: where the template `auto` is found; if empty, beside the tokenizer.
+
+    Raises:
+        SpecError: no tokenizer, or a template that is unknown or broken.
+    """
+    tokenizer, path = load_tokenizer(tokenizer_config), Path(tokenizer_config.path)
+    beside = str(path if path.is_dir() else path.parent)
+    template = find_template(data.template, folder=folder or beside, tokens=special_tokens(tokenizer))
+    return ChatEncoder(template, tokenizer, tokenizer_config)
 
 
 class ChatEncoder:

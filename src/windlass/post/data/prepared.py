@@ -41,10 +41,10 @@ from windlass.post.data.transforms import DropRow, Transform, find_transform, so
 from windlass.train.data.config import SourceConfig
 from windlass.train.data.inputs import find_inputs
 from windlass.train.data.tokenization.readers import SpanKind, cut_spans, records
-from windlass.train.data.tokenization.units import dataset_files
+from windlass.train.data.tokenization.units import cache_folder, dataset_files
 from windlass.train.errors import TrainingError
 
-__all__ = ["MANIFEST", "PreparedColumn", "PreparedData", "SourceStatistics", "prepare"]
+__all__ = ["MANIFEST", "PreparedColumn", "PreparedData", "SourceStatistics", "prepare", "prepared_root"]
 
 MANIFEST = "manifest.json"
 _FORMAT = "windlass.prepared/1"
@@ -186,6 +186,11 @@ class PreparedColumn:
         ends_S = self.data.ends_S
         values: np.ndarray = self.values_N[int(ends_S[sequence - 1]) if sequence else 0 : int(ends_S[sequence])]
         return values
+
+
+def prepared_root(data: MixtureConfig) -> Path:
+    """Return the folder of all prepared data."""
+    return (cache_folder(None).with_name("prepared") if data.cache is None else data.cache.expanduser()).absolute()
 
 
 def prepare(config: MixtureConfig, kind: RowKind, encoder: ChatEncoder, root: Path) -> PreparedData:

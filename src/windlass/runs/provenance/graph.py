@@ -1,4 +1,4 @@
-"""Provenance of a run as a graph: its code, environment, image, data, run, attempts and outputs."""
+"""Provenance of a run as a graph: its code, environment, image, data, run, attempts, outputs and metrics."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.core.json_text import read_json
 from windlass.record.state import Attempt, RunFacts, TaskFacts
+from windlass.runs import metrics
+from windlass.runs.metrics import MetricPoint
 from windlass.runs.store import RunFolder
 from windlass.supervise.builds.built_data import RECORD
 
@@ -24,6 +26,9 @@ __all__ = [
     "graph_of",
     "provenance_graph",
 ]
+
+_MEASURED = "eval/"
+"""Beginning of the names of metrics that are results; others describe how training went."""
 
 _MAX_ATTEMPTS = 4
 """Number of attempts of a task with a separate node; earlier attempts share one."""
@@ -44,6 +49,7 @@ class NodeKind(StrEnum):
     TASK = "task"
     ATTEMPT = "attempt"
     OUTPUT = "output"
+    METRIC = "metric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,16 @@ def provenance_graph(run: RunFolder) -> ProvenanceGraph:
         record: Mapping[str, object] = run.provenance()
     except NotFoundError:
         record = {}
-    return graph_of(run.id, run.plan(), record, run.facts(), built=lambda name: built_digest(run, name))
+    return graph_of(
+        run.id,
+        run.plan(),
+        record,
+        run.facts(),
+        built=lambda name: built_digest(run, name),
+        measured=lambda task: {
+            name: point for name, point in metrics.last(run, task).items() if name.startswith(_MEASURED)
+        },
+    )
 
 
 def built_digest(run: RunFolder, name: str) -> str:
@@ -127,11 +142,13 @@ def graph_of(
     facts: RunFacts,
     *,
     built: Callable[[str], str] = lambda name: "",
+    measured: Callable[[str], Mapping[str, MetricPoint]] = lambda task: {},
 ) -> ProvenanceGraph:
     """Return the graph that a run's documents describe, omitting missing parts. Pure.
 
     Args:
         built: returns the digest of data that the run built, given its name.
+        measured: returns the last values of a task's evaluation metrics, given its name.
     """
     draft = _Draft()
     pins = _mapping(plan.get("pins")) or record
@@ -144,6 +161,7 @@ def graph_of(
     planned = {str(_mapping(task).get("name")): _mapping(task) for task in _list(plan.get("tasks"))}
     for name in [*planned, *(name for name in facts.tasks if name not in planned)]:
         _add_task(draft, run, name, planned.get(name, {}), facts)
+        _add_metrics(draft, name, measured(name))
     order = list(NodeKind)
     nodes = sorted(draft.nodes.values(), key=lambda node: order.index(node.kind))
     return ProvenanceGraph(run=run, nodes=tuple(nodes), edges=tuple(draft.edges))
@@ -317,6 +335,14 @@ def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object],
         _, num_files, num_bytes, content = facts.outputs[name]
         details = (_count(num_files, "file"), f"{num_bytes:,} bytes")
         draft.add(f"output.{name}", NodeKind.OUTPUT, f"output of {name}", f"sha256:{content}", details, *attempts)
+
+
+def _add_metrics(draft: _Draft, task: str, values: Mapping[str, MetricPoint]) -> None:
+    """Add the evaluation metrics of a task, made from its output or, without one, from the task."""
+    before = f"output.{task}" if f"output.{task}" in draft.nodes else f"task.{task}"
+    for name, point in values.items():
+        details = (f"{point.value:.6g}", f"at step {point.step}" if point.step >= 0 else "", f"reported by {task}")
+        draft.add(f"metric.{task}.{name}", NodeKind.METRIC, name, "", details, before)
 
 
 def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:

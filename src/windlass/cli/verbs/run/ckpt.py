@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,7 +35,8 @@ class Number(click.FloatRange):
     ),
 )
 def ckpt_command() -> None:
-    """Work with checkpoints: ls, verify, export, import, diff, compare-loss, generate.
+    """Work with checkpoints: ls, verify, export, import, diff, compare-loss, generate,
+    evaluate.
 
     CKPT is a folder `step-N`, a folder of those (the newest is used), a Hugging Face model folder, `hf:NAME` on the hub, or
     an OLMo-core checkpoint.
@@ -213,6 +215,68 @@ def generate_command(
 
 
 @verb(
+    "windlass ckpt evaluate checkpoints/grpo held-out.jsonl reward.verifiers='[gsm8k]'",
+    "windlass ckpt evaluate hf:models/qwen3 sums.jsonl reward.verifiers='[math]' samples=8 temperature=0.8 pass_at='[1, 8]'",
+    "windlass ckpt evaluate checkpoints/reward held-out-pairs.jsonl",
+    name="evaluate",
+)
+@click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
+@click.argument("rows", metavar="ROWS", shell_complete=complete_file)
+@click.argument("settings", metavar="[NAME=VALUE]...", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--template",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_file,
+    help="Chat template: a name or a file. [default: the recipe's]",
+)
+@click.option(
+    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Tokenizer. [default: the recipe's]"
+)
+@click.option("--name", default="", metavar="NAME", help="Part of the metrics' names: `eval/NAME/pass@1`.")
+@click.option(
+    "--out", default="", metavar="FILE", shell_complete=complete_file, help="Write the metrics to a JSON file."
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Device; `auto` uses a GPU if available.",
+)
+@json_option
+def evaluate_command(
+    checkpoint: str,
+    rows: str,
+    settings: tuple[str, ...],
+    template: str,
+    tokenizer: str,
+    name: str,
+    out: str,
+    device: str,
+    is_json: bool,
+) -> None:
+    """Answer the prompts in ROWS and score the answers; with a reward model, compare the pairs in ROWS.
+
+    NAME=VALUE is a setting of `evaluate` in a post-training recipe, such as `samples=8` (`windlass train sft --fields`).
+    In a task of windlass the metrics are reported to its run.
+    """
+    from windlass import report  # lazy: here and below, not for a help page
+    from windlass.core.files import write_json
+    from windlass.post.evaluation import evaluate_checkpoint
+
+    found = evaluate_checkpoint(checkpoint, rows, settings, template=template, tokenizer=tokenizer, device=device)
+    metrics = {key.replace("eval/", f"eval/{name}/" if name else "eval/", 1): value for key, value in found.items()}
+    report.metrics(metrics)
+    if out:
+        write_json(Path(out), metrics)
+    if is_json:
+        emit_json("windlass.evaluation/1", {"checkpoint": checkpoint, "rows": rows, "metrics": metrics})
+        return
+    for line in table(("metric", "value"), [(key, f"{value:.6g}") for key, value in metrics.items()]):
+        emit_page(line)
+
+
+@verb(
     "windlass ckpt diff checkpoints/first/step-100 checkpoints/first/step-200",
     "windlass ckpt diff checkpoints/first hf:models/olmo2-1b --json",
     name="diff",
@@ -262,5 +326,6 @@ for _member in (
     export_command,
     import_command,
     generate_command,
+    evaluate_command,
 ):
     ckpt_command.add_command(_member)
