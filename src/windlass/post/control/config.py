@@ -78,7 +78,7 @@ class RewardsConfig:
 
     @property
     def is_shaped(self) -> bool:
-        """Whether the reward is more than the sum of verifiers."""
+        """Return whether the reward is more than the sum of verifiers."""
         return self.overlong is not None or self.truncated is not None or bool(self.length_weight)
 
     def check(self) -> Iterator[Diagnostic]:
@@ -200,7 +200,7 @@ class RolloutConfig:
 
     @property
     def samples_all(self) -> bool:
-        """Whether answers are samples of the model's whole distribution."""
+        """Return whether answers are samples of the model's whole distribution."""
         return self.top_k is None and self.top_p in {None, 1.0}
 
     @property
