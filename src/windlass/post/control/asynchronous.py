@@ -107,7 +107,9 @@ class AsyncRollouts:
         self._group_size = controller.config.group_size
         self._groups: dict[int, dict[int, ScoredSample]] = {}
         self._batches: dict[int, list[ScoredSample]] = {}
-        self._lags: dict[str, float] = {}
+        self._measured: dict[str, float] = {}
+        self._wanted_s: float | None = None
+        self._complete_s: dict[int, float] = {}
         self._error: BaseException | None = None
         self._is_closing = False
         self._changed = threading.Condition()
@@ -141,17 +143,30 @@ class AsyncRollouts:
             EngineError: workers keep dying, or another error of a thread.
         """
         with self._changed:
+            self._wanted_s = self._wanted_s or time.monotonic()
             if step not in self._batches:
                 self._handle(BatchWanted(step=step))
                 self._changed.wait_for(lambda: step in self._batches or self._error is not None, _BATCH_WAIT_S)
             if self._error is not None:
                 raise self._error
             found = self._batches.pop(step, None)
-        if found is None:
-            return NotReady.BATCH
-        lags = [step - oldest_version(scored.sample.spans) for scored in found]
-        self._lags = {"rollout/lag": sum(lags) / len(lags), "rollout/lag_max": float(max(lags))} if lags else {}
+            if found is None:
+                return NotReady.BATCH
+            self._measure(found, step)
         return found
+
+    def _measure(self, found: Sequence[ScoredSample], step: int) -> None:
+        """Note how old the tokens of a batch are, and who waited for it."""
+        now_s = time.monotonic()
+        lags = [step - oldest_version(scored.sample.spans) for scored in found]
+        waited = [now_s - self._complete_s.pop(group, now_s) for group in {each.sample.id.group for each in found}]
+        self._measured = {
+            "rollout/learner_wait_s": now_s - (self._wanted_s or now_s),
+            "rollout/samples_wait_s": sum(waited) / len(waited),
+            "rollout/lag": sum(lags) / len(lags),
+            "rollout/lag_max": float(max(lags)),
+        }
+        self._wanted_s = None
 
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Note that a checkpoint with this number of finished steps is durable."""
@@ -161,10 +176,10 @@ class AsyncRollouts:
                 self._log.commit(step, oldest_step=oldest_step)
 
     def metrics(self) -> dict[str, float]:
-        """Return the lag of the last batch, and how often what the controller counts has happened."""
+        """Return the waits and lags of the last batch, and how often what the controller counts has happened."""
         with self._changed:
             counts = {f"rollout/{name}": float(count) for name, count in sorted(self._controller.counts.items())}
-        return {**self._lags, **counts}
+        return {**self._measured, **counts}
 
     def waits(self) -> list[Wait]:
         """Return who waits for whom, the learner first."""
@@ -205,6 +220,7 @@ class AsyncRollouts:
                     self._log.append(command)
                 if isinstance(command, DropGroup):
                     self._groups.pop(command.group, None)
+                    self._complete_s.pop(command.group, None)
                 return True
             case ReserveBatch():
                 if self._log is not None:
@@ -361,6 +377,8 @@ class AsyncRollouts:
             self._log.append(scored)
             self._log.write()
         group = self._samples(sample.id.group)
+        if len(group) == self._group_size:
+            self._complete_s[sample.id.group] = time.monotonic()
         self._handle(
             SampleScored(
                 worker=name,
