@@ -134,6 +134,15 @@ def test_a_run_is_found_by_its_name(windlass: Windlass, home: Path) -> None:
     assert windlass("train", "samples", "hello", "--group", "1").out.startswith("step 0, group 1: prompt 1\n")
 
 
+def test_a_replay_may_name_a_run(windlass: Windlass, home: Path) -> None:
+    run = RunScript(Home(home), "hello-aaaaaaaa").submit().start(1).close()
+    folder = filled(run.checkpoints("train"))
+    words = ("train", "grpo", "model.from=x", "--dry-run", "--json")
+    shown = json.loads(windlass(*words, "rollout.replay=hello").out)
+    assert shown["recipe"]["rollout"]["replay"] == str(folder)
+    assert windlass(*words, "rollout.replay=none").code == 4
+
+
 def test_a_folder_without_samples_is_an_error(windlass: Windlass, tmp_path: Path) -> None:
     result = windlass("train", "samples", str(tmp_path))
     assert result.code == 4

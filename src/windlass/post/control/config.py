@@ -190,7 +190,10 @@ class RolloutConfig:
         bool, Doc("Generate, score and store samples without learning; the run ends with its starting weights.")
     ] = False
     replay: Annotated[
-        str, Doc("Folder of another run's checkpoints: learn from its stored samples instead of generating.")
+        str,
+        Doc(
+            "Another run's folder of checkpoints (on the command line also a run): learn from its stored samples instead of generating."
+        ),
     ] = ""
     keep_samples: Annotated[
         int | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -62,8 +63,8 @@ class StoredSample:
 
 def encode_frame(
     entries: Sequence[LogEntry], *, decode: Callable[[Sequence[int]], str] | None = None, **facts: object
-) -> bytes:
-    """Return the frame of some entries.
+) -> tuple[bytes, FrameHeader]:
+    """Return the frame of some entries, and its header.
 
     Args:
         decode: returns the text of a prompt; None: prompts are stored without text.
@@ -71,7 +72,8 @@ def encode_frame(
     """
     import numpy as np  # lazy: samples are read without it
 
-    ids, logs = array("i"), array("d")
+    ids: list[int] = []
+    logs: list[float] = []
     rows: list[Row] = []
     prompts: set[int] = set()
     for entry in entries:
@@ -88,13 +90,14 @@ def encode_frame(
             rows.append(_sample_row(entry))
         else:
             rows.append(_row(entry))
-    exact = np.frombuffer(logs, dtype=np.float64)
+    exact = np.frombuffer(struct.pack(f"{len(logs)}d", *logs), dtype=np.float64)
     with np.errstate(over="ignore"):  # then it is not equal
         short = exact.astype(np.float32)
-    is_short = bool(np.array_equal(short, exact, equal_nan=True))
+    is_short = bool((short == exact).all())
     header = {**facts, "num_ids": len(ids), "is_float32": is_short, "rows": rows}
     head = json.dumps(header, separators=(",", ":")).encode("ascii")
-    return frame(b"%08x%s%s%s" % (len(head), head, ids.tobytes(), (short if is_short else exact).tobytes()))
+    body = (head, struct.pack(f"{len(ids)}i", *ids), (short if is_short else exact).tobytes())
+    return frame(b"%08x%s%s%s" % (len(head), *body)), header
 
 
 def _row(entry: PlanGroup | ReserveBatch | DropGroup | CommitStep) -> Row:

@@ -19,7 +19,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.post.control.records import CommitStep, PlanGroup, Record, ReserveBatch, Scored
-from windlass.post.control.sample_frames import LogEntry, encode_frame, read_headers, record_of
+from windlass.post.control.sample_frames import FrameHeader, LogEntry, encode_frame, read_headers, record_of
 from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.control.scoring import ScoredSample
 
@@ -104,11 +104,12 @@ class SampleLog:
             if self._end >= self._segment_bytes:
                 self._sync()
                 self._begin(max(self._index.steps, default=self._step - 1) + 1, is_anew=False)
-            content = encode_frame(self._entries, decode=self._decode, at=round(time.time(), 3), synced=self._synced)
+            facts = {"at": round(time.time(), 3), "synced": self._synced}
+            content, header = encode_frame(self._entries, decode=self._decode, **facts)
             self._write(content)
         except OSError as error:
             raise _not_writable(self._folder.file(self._number), error) from error
-        self._index.add(read_headers(content)[0][0][1], (self._number, self._end))
+        self._index.add(header, (self._number, self._end))
         self._index.dropped.clear()
         self._end += len(content)
         self._entries = []
@@ -198,7 +199,7 @@ class SampleLog:
         """Begin the next segment."""
         number = self._number + 1
         needs = [place[0] for group in self._index.open.values() for place in group.places[:1]]
-        header = {
+        header: FrameHeader = {
             "step": step,
             "begins_at": self._begins_at,
             "is_anew": is_anew,
@@ -207,12 +208,12 @@ class SampleLog:
             "synced": 0,
             "next_group": 0 if is_anew else self._index.next_group,
         }
-        content = encode_frame([], **header)
+        content, header = encode_frame([], **header)
         write_atomic(self._folder.file(number), content)
         self._number = number
         self._use(len(content))
         self._synced = self._end
-        self._index.add({**header, "rows": []}, (number, 0))
+        self._index.add(header, (number, 0))
 
     def _use(self, end: int) -> None:
         """Append to the newest segment from now on."""

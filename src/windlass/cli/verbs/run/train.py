@@ -13,7 +13,7 @@ import click
 from windlass.cli.planning import PlanningVerb
 from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import json_option, verb
-from windlass.cli.verbs.run.train_samples import samples_command
+from windlass.cli.verbs.run.train_samples import checkpoints_of, samples_command
 from windlass.core.errors import UsageError, WindlassError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def train_command(
     elif fields:
         _emit_fields(file, overrides, is_json=is_json)
     else:
-        overrides += ("rollout.only=true",) if rollouts_only else ()
+        overrides = (*map(_with_folder, overrides), *(("rollout.only=true",) if rollouts_only else ()))
         settings, rest = _split(overrides) if is_plan else ({}, overrides)
         resolved = _resolved(context, file, rest, is_run=not (is_plan or dry_run))
         if is_plan:
@@ -149,6 +149,12 @@ def train_command(
 
             return run_recipe(resolved)
     return 0
+
+
+def _with_folder(word: str) -> str:
+    """Return an override with the folder of a run in place of its name, in `rollout.replay=RUN`."""
+    key, _, value = word.removeprefix("--").partition("=")
+    return f"{key}={checkpoints_of(value)}" if key == "rollout.replay" and value else word
 
 
 def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> ResolvedRecipe:
