@@ -14,7 +14,7 @@ from tests.cli.test_catalogue import LEAVES
 from windlass.core.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
-MODULES = {"beaker-py": "beaker"}
+MODULES = {"beaker-py": "beaker", "math-verify": "math_verify"}
 BARE = "import sys; sys.modules |= dict.fromkeys(%r)\n" % [module for modules in EXTRAS.values() for module in modules]
 LINES = {
     "train": (
