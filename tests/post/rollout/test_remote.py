@@ -319,6 +319,24 @@ def test_weights_that_are_not_the_learners_serve_no_sample(tmp_path: Path, how: 
     engine.close()
 
 
+def test_a_version_that_was_retired_meanwhile_is_replaced_by_the_newest(tmp_path: Path) -> None:
+    """As when the learner publishes again while an engine starts, or before it hears of the version before."""
+    store, weights = FileWeightStore(tmp_path / "weights"), dict(tiny.decoder().named_parameters())
+    refs = [store.publish(weights, version) for version in (1, 2)]
+    store.retire(())
+    engine = RemoteEngine(EngineSpec(settings=EMBEDDED), store.folder, refs[0])
+    assert engine.version() == 2
+    refs += [store.publish(weights, version) for version in (3, 4)]
+    store.retire(())
+    engine.load_version(refs[2])
+    assert engine.version() == 4
+    assert [span.version for span in finish(engine, [work(0)])[work(0).id].spans] == [4]
+    store.publish(weights, 2)
+    with pytest.raises(EngineError, match="do not exist any more"):
+        engine.load_version(refs[2])
+    engine.close()
+
+
 @pytest.mark.parametrize("how", ["half", "old"])
 def test_versions_that_are_not_what_was_published_serve_no_sample(tmp_path: Path, how: str) -> None:
     store, weights = FileWeightStore(tmp_path / "weights"), dict(tiny.decoder().named_parameters())

@@ -214,7 +214,7 @@ class RemoteEngine:
         return self._scores.pop(number)
 
     def begin_load(self, ref: WeightRef, *, open_work: OpenWork = "recompute") -> None:
-        """Ask the engine to fetch, check and use a version; does not block.
+        """Ask the engine to fetch, check and use a version, or a newer one if it is retired meanwhile; does not block.
 
         `version` returns the new number once it is loaded; if it cannot be loaded, the process ends and `poll` raises.
         """
@@ -295,7 +295,7 @@ class RemoteEngine:
             self._num_loads -= 1
             self._version = values[0]
         elif kind == "ready":
-            self._facts = EngineFacts(**values[0])
+            self._facts, self._version = EngineFacts(**values[0]), values[1]
         elif kind == "error":
             self._end(EngineError(f"rollout worker {self.pid}: {values[0]}", hint=values[1]))
         elif kind != "heartbeat":

@@ -50,7 +50,7 @@ class _Worker:
         self._own: dict[str, Tensor] = {}
         self._heartbeat_s: float = settings["heartbeat_s"]
         self._load(WeightRef(**settings["ref"]), "recompute")
-        channel.send(pack("ready", asdict(self._engine.facts)))
+        channel.send(pack("ready", asdict(self._engine.facts), self._engine.version()))
 
     def run(self) -> None:
         """Serve the client until it closes the stream."""
@@ -92,7 +92,23 @@ class _Worker:
             raise ValueError(f"unknown message `{kind}`")
 
     def _load(self, ref: WeightRef, open_work: OpenWork) -> None:
-        """Fetch a version and check its probe. After an error the process ends: what is loaded then is unknown."""
+        """Load a version, or a newer one if it has been retired meanwhile.
+
+        After an error the process ends: what is loaded then is unknown.
+        """
+        from windlass.post.weights.store import MissingVersionError  # loaded in the constructor
+
+        while ref != self._held:
+            try:
+                self._fetch(ref, open_work)
+            except MissingVersionError:
+                newest = self._store.latest()
+                if newest is None or newest == ref or newest.version < ref.version:
+                    raise
+                ref = newest
+
+    def _fetch(self, ref: WeightRef, open_work: OpenWork) -> None:
+        """Overwrite the engine's weights and check the version's probe."""
         from windlass.post.weights.probe import check_probe
 
         probes: list[Probe | None] = []

@@ -21,7 +21,7 @@ from windlass.post.weights.store import Probe
 from windlass.train.batch import IGNORE
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from windlass.post.rollout.engine import RolloutEngine
 
@@ -36,10 +36,10 @@ FLOOR = 2e-5
 def make_probe(
     model: nn.Module, rows: Sequence[Sequence[int]], *, multiple: float = MULTIPLE, floor: float = FLOOR
 ) -> Probe:
-    """Return a probe of a model's current weights; costs two forward passes of the rows.
+    """Return a probe of a model's current weights; costs two forward passes of the rows. Collective.
 
     Args:
-        model: decoder that learns, in any mode.
+        model: decoder that learns, in any mode, sharded or not.
         rows: token ids, at least two of each row; some rows of the length that is generated tell most.
         multiple: tolerance in units of the largest difference between all rows at once and each row alone.
         floor: smallest tolerance.
@@ -67,15 +67,13 @@ def _scores(model: nn.Module, rows: Sequence[Sequence[int]]) -> list[tuple[float
     """Return the log-probabilities of each row's tokens but the first, from one forward pass."""
     longest = max(map(len, rows))
     device = next(model.parameters()).device
+    # No token sees the padding after it.
     tokens_BT = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
     lengths_B1 = torch.tensor([[len(row)] for row in rows], device=device)
-    places_T = torch.arange(longest, device=device)
-    labels_BT = torch.where(places_T < lengths_B1 - 1, tokens_BT.roll(-1, dims=1), IGNORE)
-    documents_BT: Tensor | None = (places_T >= lengths_B1).int()  # padding is a document of its own
-    if min(map(len, rows)) == longest:
-        documents_BT = None
+    is_counted_BT = torch.arange(longest, device=device) < lengths_B1 - 1
+    labels_BT = torch.where(is_counted_BT, tokens_BT.roll(-1, dims=1), IGNORE)
     with torch.no_grad():
-        scores = model(tokens_BT, documents_BT, labels_BT=labels_BT, loss=LogProbs())
+        scores = model(tokens_BT, labels_BT=labels_BT, loss=LogProbs())
     assert isinstance(scores, TokenScores)
     return [tuple(row_T[: len(ids) - 1]) for row_T, ids in zip(scores.logp.float().tolist(), rows, strict=True)]
 

@@ -20,7 +20,7 @@ from windlass.post.rollout.types import ScoreRequest
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MemoryWeightStore", "Probe", "WeightRef", "WeightStore"]
+__all__ = ["MemoryWeightStore", "MissingVersionError", "Probe", "WeightRef", "WeightStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,9 @@ class WeightStore(Protocol):
             have: version that the tensors hold; only what differs from it is read, if the store can.
 
         Raises:
-            EngineError: the version does not exist any more, is damaged, or its names or shapes are others. If it is
-                damaged, some tensors may have been overwritten.
+            MissingVersionError: the version does not exist any more.
+            EngineError: it is damaged, or its names or shapes are others. If it is damaged, some tensors may have been
+                overwritten.
         """
 
     def retire(self, keep: Collection[int]) -> None:
@@ -118,9 +119,13 @@ class MemoryWeightStore:
             self._versions = {number: value for number, value in self._versions.items() if number in kept}
 
 
-def missing(ref: WeightRef) -> EngineError:
+class MissingVersionError(EngineError):
+    """The store has no such version any more; nothing was overwritten."""
+
+
+def missing(ref: WeightRef) -> MissingVersionError:
     """Return the error for a version that the store has not."""
-    return EngineError(
+    return MissingVersionError(
         f"weights of version {ref.version} ({ref.digest[:8]}) do not exist any more", hint="load the newest version"
     )
 
