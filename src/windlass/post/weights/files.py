@@ -287,15 +287,16 @@ def _after_changes(content: Content, chain: Sequence[tuple[_Manifest, BinaryIO]]
     first = kinds.index("whole") if "whole" in kinds else len(chain) - 1
     for manifest, file in reversed(chain[: first + 1]):
         kind, start, size, _ = manifest.pieces[index]
-        change = os.pread(file.fileno(), size, start)
-        if len(change) != size:
+        is_whole = kind == "whole" and size == content.nbytes
+        change = content.data.cast("B") if is_whole else memoryview(bytearray(size))
+        if os.preadv(file.fileno(), [change], start) != size:
             raise ValueError(f"version {manifest.ref.version} ends within piece {index}")
-        content = apply_change(kind, change, content)
+        content = content if is_whole else apply_change(kind, bytes(change), content)
     return content
 
 
 def _empty(piece: WeightPiece) -> Content:
-    return np.zeros(piece.num_bytes // piece.item_bytes, dtype=f"u{piece.item_bytes}")
+    return np.empty(piece.num_bytes // piece.item_bytes, dtype=f"u{piece.item_bytes}")
 
 
 def _read(file: BinaryIO, place: int, piece: WeightPiece) -> Content:
