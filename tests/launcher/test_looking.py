@@ -43,6 +43,7 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "ckpt verify": (".",),
     "ckpt diff": (".", "."),
     "ckpt compare-loss": (".", "."),
+    "ckpt evaluate": (".", "rows.jsonl"),
     "ckpt export": (".",),
     "ckpt generate": (".",),
     "doctor": (),

@@ -198,7 +198,7 @@ def test_workers_get_the_merged_model(tmp_path: Path, answering: Path) -> None:
 
 
 def test_the_reference_of_a_kl_penalty_is_the_base_without_a_second_copy(tmp_path: Path, answering: Path) -> None:
-    kept = ("rollout.drop_constant_groups=false", "objective.kl.coefficient=0.5")
+    kept = ("rollout.drop_constant_groups=false", "objective.kl.coefficient=0.5", "rollout.share_prompts=false")
     trainer = trainer_of(grpo(tmp_path, answering, LORA, *kept))
     with torch.no_grad():
         for name, parameter in trainer.module.model.named_parameters():
