@@ -120,7 +120,10 @@ def test_a_learner_that_is_killed_resumes_with_what_is_stored(tmp_path: Path, ba
     check_samples(tmp_path / "run", 10)
 
 
-def test_a_stop_is_heard_while_samples_are_late(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_heard_while_samples_are_late(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("windlass.post.control.rollouts._NOTE_S", 0.1)
     monkeypatch.setattr(AsyncRollouts, "_greet", lambda *_: time.sleep(0.01))  # workers never become ready
     trainer = trainer_of(grpo(tmp_path, base, *BOUND))
     timer = threading.Timer(1.5, trainer.request_stop)
@@ -128,6 +131,7 @@ def test_a_stop_is_heard_while_samples_are_late(tmp_path: Path, base: Path, monk
     outcome = trainer.fit()
     timer.join()
     assert (outcome.end, outcome.step) == ("stopped", 0)
+    assert "step 1 has waited 1 s for answers from workers, which are starting" in capfd.readouterr().err
 
 
 def test_workers_that_keep_dying_end_the_run(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

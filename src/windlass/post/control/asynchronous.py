@@ -181,10 +181,14 @@ class AsyncRollouts:
             counts = {f"rollout/{name}": float(count) for name, count in sorted(self._controller.counts.items())}
         return {**self._measured, **counts}
 
-    def waits(self) -> list[Wait]:
-        """Return who waits for whom, the learner first."""
+    def waits_for(self) -> str:
+        """Return the workers that generate what the learner waits for, or that none is ready."""
         with self._changed:
-            return self._controller.waits()
+            waits = [wait for wait in self._controller.waits() if wait.what == "samples"]
+            is_ready = any(worker.has_joined for worker in self._workers.values())
+        if not is_ready:
+            return "workers, which are starting"
+        return ", ".join(sorted({name for wait in waits for name in wait.on})) or "workers"
 
     def close(self) -> None:
         """End the threads and the workers; idempotent. What is generated and not scored is lost."""
@@ -421,6 +425,10 @@ class SharedRollouts:
         """Return the samples of a step. Collective."""
         found = NotReady.BATCH if self._rollouts is None else self._rollouts.batch(step)
         return self._world.from_main(found)
+
+    def waits_for(self) -> str:
+        """Return what the first process waits for; nothing on others, which wait for it."""
+        return "" if self._rollouts is None else self._rollouts.waits_for()
 
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Note that a checkpoint is durable."""

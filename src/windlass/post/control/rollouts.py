@@ -6,6 +6,8 @@ The loader knows which prompts come when and where a run stands in a batch. A so
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -24,6 +26,9 @@ from windlass.post.rollout.types import SampleId, SampleRequest, Sampling
 from windlass.train.data.protocol import NotReady
 
 __all__ = ["RolloutLoader"]
+
+_NOTE_S = 30.0
+"""Wait for a batch after which the first note names whom the run waits for."""
 
 
 class RolloutLoader(PreparedPosition):
@@ -91,7 +96,12 @@ class RolloutLoader(PreparedPosition):
         if self._source is None:
             self._source = self._open_source(self, step)
         self._source.begin(step)
+        began_s, note_s = time.monotonic(), _NOTE_S
         while isinstance(found := self._source.batch(step), NotReady):
+            waited_s = time.monotonic() - began_s
+            if waited_s >= note_s and (whom := self._source.waits_for()):
+                note_s *= 2
+                sys.stderr.write(f"step {step + 1} has waited {waited_s:.0f} s for answers from {whom}\n")
             yield found
         if found is None:
             return None

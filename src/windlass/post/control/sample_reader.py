@@ -113,6 +113,10 @@ class SampleReplay:
         samples = [each.scored for each in self._folder.samples(found.groups, found.places)]
         return [replace(each, reward=self._reward(each)) for each in samples]
 
+    def waits_for(self) -> str:
+        """Return nothing: stored samples are never late."""
+        return ""
+
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Do nothing: this run stores no samples."""
 

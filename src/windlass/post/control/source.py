@@ -49,6 +49,9 @@ class SampleSource(Protocol):
         further batches.
         """
 
+    def waits_for(self) -> str:
+        """Return what a late batch waits for, such as names of workers; empty if that is this process itself."""
+
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Note that a checkpoint after this number of steps is durable.
 

@@ -123,6 +123,10 @@ class SyncRollouts:
         num_missing = self._groups_per_batch - self._num_used(self._kept)
         return self._prompts.take(self._groups[-1] + 1, num_missing)
 
+    def waits_for(self) -> str:
+        """Return nothing: this process generates."""
+        return ""
+
     def commit(self, step: int, *, oldest_step: int | None) -> None:
         """Record in the log that a checkpoint exists."""
         if self._log is not None:
