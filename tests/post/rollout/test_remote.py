@@ -129,7 +129,13 @@ def start(tmp_path: Path, engine: str = "fake", settings: Mapping[str, Any] = FA
     return RemoteEngine(EngineSpec(engine=engine, settings=settings, **spec), tmp_path / "weights", ref)
 
 
-def test_kills_at_random_moments_lose_open_work_only(tmp_path: Path) -> None:
+@pytest.fixture
+def other_processes() -> set[int]:
+    """Processes below this one before the test, such as those of labs."""
+    return set(descendants(os.getpid()))
+
+
+def test_kills_at_random_moments_lose_open_work_only(tmp_path: Path, other_processes: set[int]) -> None:
     """Work that was open is submitted to another engine: each sample comes once, and is the same as without kills."""
     works = [item for g in range(40) for item in group(g, 4, max_new_tokens=12)]
     expected = finish(embedded(), works)
@@ -153,7 +159,7 @@ def test_kills_at_random_moments_lose_open_work_only(tmp_path: Path) -> None:
         engine.close()
     assert num_kills == 3
     assert {key: (s.ids, s.logp) for key, s in samples.items()} == {key: (s.ids, s.logp) for key, s in expected.items()}
-    assert not descendants(os.getpid())
+    assert set(descendants(os.getpid())) <= other_processes
 
 
 def test_samples_that_arrived_before_a_death_are_returned(tmp_path: Path) -> None:
@@ -171,7 +177,7 @@ def test_samples_that_arrived_before_a_death_are_returned(tmp_path: Path) -> Non
     engine.close()
 
 
-def test_a_stopped_process_is_killed(tmp_path: Path) -> None:
+def test_a_stopped_process_is_killed(tmp_path: Path, other_processes: set[int]) -> None:
     engine = start(tmp_path, heartbeat_s=0.05, silence_s=0.5)
     engine.submit([work(0, max_new_tokens=50)])
     os.kill(engine.pid, signal.SIGSTOP)
@@ -179,7 +185,7 @@ def test_a_stopped_process_is_killed(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"gave no sign of life for 0.5 s"):
         finish_open(engine, 1)
     assert time.monotonic() - begin_s < 3.0
-    assert not descendants(os.getpid())
+    assert set(descendants(os.getpid())) <= other_processes
     engine.close()
 
 
@@ -200,17 +206,17 @@ def test_a_busy_client_does_not_take_a_living_process_for_dead(tmp_path: Path) -
         (b"GET / HTTP/1.1\r\n\r\n", "sent a frame of more than"),
     ],
 )
-def test_garbage_ends_the_engine(tmp_path: Path, sent: bytes, message: str) -> None:
+def test_garbage_ends_the_engine(tmp_path: Path, other_processes: set[int], sent: bytes, message: str) -> None:
     engine = start(tmp_path, f"{__name__}:garbage", {"sent": list(sent)})
     with pytest.raises(EngineError, match=message):
         assert engine.facts.num_slots
-    assert not descendants(os.getpid())
+    assert set(descendants(os.getpid())) <= other_processes
     engine.close()
 
 
 def garbage(sent: list[int]) -> RolloutEngine:
     """Engine whose library writes where it should not: to the stream of its client."""
-    for descriptor in range(3, 64):
+    for descriptor in sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2):
         try:
             socket.socket(fileno=os.dup(descriptor)).send(bytes(sent))
         except OSError:
