@@ -184,7 +184,7 @@ def test_a_stopped_process_is_killed(tmp_path: Path, other_processes: set[int]) 
     begin_s = time.monotonic()
     with pytest.raises(EngineError, match=r"gave no sign of life for 0.5 s"):
         finish_open(engine, 1)
-    assert time.monotonic() - begin_s < 3.0
+    assert time.monotonic() - begin_s < 10.0
     assert set(descendants(os.getpid())) <= other_processes
     engine.close()
 
