@@ -25,6 +25,7 @@ from windlass.testing.distributed import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.checkpoint.files import open_files
 from windlass.train.checkpoint.reading import CheckpointReader
+from windlass.train.data.protocol import NotReady
 from windlass.train.errors import CheckpointError
 from windlass.train.generation.continuation import continue_texts
 from windlass.train.hf.convert_weights import export_model
@@ -179,12 +180,13 @@ def test_rollouts_come_from_the_merged_model(tmp_path: Path, answering: Path) ->
     start = parts(trainer)
     trainer.fit()
     assert equal(parts(trainer)[1], start[1])
-    first_batch(trainer)  # by the weights after the last step
+    next(batch for batch in rollouts_of(trainer) if not isinstance(batch, NotReady))  # by the last step's weights
     source = rollouts_of(trainer)._source
     assert isinstance(source, SyncRollouts)
     assert isinstance(source._engine, EmbeddedEngine)
     assert equal(dict(source._engine._model.state_dict()), merged_weights(trainer.module.model))
     assert not equal(parts(trainer)[0], start[0])
+    rollouts_of(trainer).close()
 
 
 def test_workers_get_the_merged_model(tmp_path: Path, answering: Path) -> None:

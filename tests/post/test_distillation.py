@@ -76,7 +76,9 @@ def trainer_of(resolved: ResolvedRecipe) -> Trainer[TokenBatch]:
 
 def first_batch(trainer: Trainer[TokenBatch]) -> TokenBatch:
     assert isinstance(trainer.loader, RolloutLoader)
-    return next(batch for batch in trainer.loader if not isinstance(batch, NotReady))
+    batch = next(batch for batch in trainer.loader if not isinstance(batch, NotReady))
+    trainer.loader.close()  # it locks the log of samples
+    return batch
 
 
 def reverse_kl(trainer: Trainer[TokenBatch]) -> float:

@@ -81,7 +81,9 @@ def rollouts_of(trainer: Trainer[TokenBatch]) -> RolloutLoader:
 
 
 def first_batch(trainer: Trainer[TokenBatch]) -> TokenBatch:
-    return next(batch for batch in rollouts_of(trainer) if not isinstance(batch, NotReady))
+    batch = next(batch for batch in rollouts_of(trainer) if not isinstance(batch, NotReady))
+    rollouts_of(trainer).close()  # it locks the log of samples
+    return batch
 
 
 def test_rewards_rise(tmp_path: Path, base: Path) -> None:
