@@ -209,7 +209,7 @@ class Wait:
     Attributes:
         who: `learner`, or a worker.
         what: a worker waits for `weights` that it was told to load, or for the learner to want or finish a `batch`.
-        on: workers that generate what is waited for, or `learner`, which scores it; empty: nobody does.
+        on: workers that generate what is waited for, or `learner`, which scores it; empty: no worker does.
         groups: groups that the learner waits for; empty if they are not started.
     """
 

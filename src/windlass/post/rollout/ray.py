@@ -60,6 +60,8 @@ class RayProcess:
     def close(self, timeout_s: float = 5.0) -> str:
         """Close the stream, end the actor, and return how it ended. Idempotent."""
         self.channel.connection.close()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that waits for the actor
         self._listener.close()
         how = "the actor was ended"
         try:
