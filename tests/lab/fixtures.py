@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab.cloud import CloudLab
 from tests.lab.components import COMPONENTS, is_present
 from tests.lab.docker import DockerLab
 from tests.lab.hosts import Hosts
@@ -20,7 +21,7 @@ from tests.lab.slots import claim, dismantle
 from tests.lab.slurm import SlurmLab
 from tests.lab.slurm_conf import Options
 
-__all__ = ["at_docker", "at_slurm", "docker", "hosts", "registry", "slurm", "slurm_accounting"]
+__all__ = ["at_docker", "at_slurm", "cloud", "docker", "hosts", "registry", "slurm", "slurm_accounting"]
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,27 @@ def hosts() -> Iterator[Hosts]:
         yield found
     finally:
         dismantle(slot)
+
+
+@pytest.fixture(scope="session")
+def _cloud() -> Iterator[CloudLab]:
+    _need("ssh")
+    _need("s3")
+    lab = CloudLab()
+    try:
+        lab.up()
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def cloud(_cloud: CloudLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudLab]:
+    """An EC2 whose instances boot as hosts, and variables with which boto3 finds it; each test begins without any."""
+    for name, value in _cloud.env.items():
+        monkeypatch.setenv(name, value)
+    yield _cloud
+    _cloud.reset()
 
 
 @pytest.fixture(scope="session")

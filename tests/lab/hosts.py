@@ -276,7 +276,7 @@ class Hosts:
             "PasswordAuthentication": "no",
             "ClientAliveInterval": "2",  # a client without a cable is soon forgotten
             "ClientAliveCountMax": "2",
-            "AuthorizedKeysFile": f"{folder}/id_ed25519.pub",
+            "AuthorizedKeysFile": f"{folder}/id_ed25519.pub {folder}/authorized_keys",
             "SetEnv": " ".join(f"{key}={value}" for key, value in exported.items()),
             "Subsystem": "sftp internal-sftp",
             "MaxStartups": "100",

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["SPLIT", "WHOLE", "long_first", "make_scheduler", "unit_of"]
 
 SPLIT = (
+    "tests/system/cluster/test_tune_spot.py",
     "tests/examples/test_grpo_slurm.py",
     "tests/system/slurm/test_chain.py",
+    "tests/system/slurm/test_rollouts.py",
     "tests/system/slurm/test_ends.py",
     "tests/system/slurm/test_faults.py",
     "tests/examples/test_torch_ddp.py",
@@ -40,11 +42,16 @@ SPLIT = (
 start in time. Where a file should stand is seen in build/tests-system.xml; a wrong place costs time and no more."""
 
 WHOLE = (
+    "tests/tune/executors/ray/test_notices.py",
+    "tests/system/cluster/test_aws.py",
+    "tests/system/cluster/test_cluster_faults.py",
+    "tests/system/cluster/test_sweep.py",
     "tests/examples/test_train_tiny.py",
     "tests/system/slurm/test_bad_input.py",
     "tests/cli/test_runs.py",
     "tests/backends/slurm/test_slurm_lab.py",
     "tests/lab/test_slurm_lab.py",
+    "tests/lab/test_cloud_lab.py",
     "tests/system/test_sites.py",
     "tests/tune/executors/ray/test_on_ray.py",
     "tests/system/images/test_registries.py",

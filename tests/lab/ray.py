@@ -73,7 +73,15 @@ class LocalRay:
     def address(self) -> str:
         return f"127.0.0.2:{self.port}"  # for 127.0.0.1, Ray would take the machine's address in the network
 
-    def add(self, name: str, *, num_cpus: int = 2, num_gpus: int = 0, resources: str = "{}") -> None:
+    def add(
+        self,
+        name: str,
+        *,
+        num_cpus: int = 2,
+        num_gpus: int = 0,
+        resources: str = "{}",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """Start a node; the first is Ray's head. Returns when it is started; it may not have joined yet."""
         index = self._num_begun
         self._num_begun += 1
@@ -88,7 +96,7 @@ class LocalRay:
         with log.open("wb") as file:
             self._nodes[name] = subprocess.Popen(
                 [*RAY, "start", *options],
-                env={**os.environ, **RAY_ENV, MARK: f"{self.folder}:{name}"},
+                env={**os.environ, **RAY_ENV, **(env or {}), MARK: f"{self.folder}:{name}"},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

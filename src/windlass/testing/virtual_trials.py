@@ -28,6 +28,7 @@ from windlass.tune.executors.protocol import (
     Room,
     SlotJoined,
     SlotLost,
+    SlotNoticed,
     StartAttempt,
     Work,
 )
@@ -82,6 +83,7 @@ class VirtualWorld:
     Attributes:
         acknowledged: (trial, attempt, iteration) of every acknowledged report.
         starts: all starts so far.
+        leaving: slots whose node is about to be taken away.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class VirtualWorld:
         self.clock = clock or FakeClock()
         self.curve = curve
         self.slots: dict[str, _Attempt | None] = dict.fromkeys(slots)
+        self.leaving: set[str] = set()
         self.checkpoints: dict[str, tuple[int, float]] = {}
         self.acknowledged: set[tuple[str, int, int]] = set()
         self.starts: list[StartAttempt] = []
@@ -147,9 +150,26 @@ class VirtualWorld:
         """Remove all slots of a node and end their trials."""
         for slot in [name for name in self.slots if name.split("/")[0] == node]:
             attempt = self.slots.pop(slot)
+            self.leaving.discard(slot)
             self._tell(SlotLost(slot=slot, why=why))
             if attempt is not None:
                 self._end(attempt, AttemptOutcome.LOST, why)
+
+    def notice(self, node: str, notice_s: float, why: str = "its node is taken away") -> None:
+        """Announce that a node is taken away in `notice_s`, after which its slots are lost."""
+        at = self.clock.now() + notice_s
+        for slot, attempt in self.slots.items():
+            if slot.split("/")[0] == node:
+                self.leaving.add(slot)
+                running = {} if attempt is None else {"trial": attempt.trial, "attempt": attempt.number}
+                noticed = SlotNoticed(slot=slot, host=node, gone_at=at, why=why, **running)  # type: ignore[arg-type]
+                self._tell(noticed, attempt)
+        self.at(notice_s, lambda: self._take_away(node))
+
+    def _take_away(self, node: str) -> None:
+        """Lose a node that had a notice, unless it went before and another of its name has come."""
+        if any(slot.split("/")[0] == node for slot in self.leaving):
+            self.lose(node)
 
     def lose_worker(self, slot: str) -> None:
         """Kill the worker of a slot; the slot gets a new one."""
@@ -174,7 +194,7 @@ class VirtualWorld:
 
     def begin(self, start: StartAttempt) -> None:
         """Start an attempt in a free slot."""
-        slot = next(name for name, attempt in self.slots.items() if attempt is None)
+        slot = self.free_slots()[0]
         state = self.checkpoints[start.restore_from][1] if start.restore_from else 0.0
         attempt = _Attempt(
             start.trial,
@@ -192,6 +212,10 @@ class VirtualWorld:
         node = slot.split("/")[0]
         self._tell(AttemptStarted(trial=start.trial, attempt=start.attempt, slot=slot, host=node, pid=1), attempt)
         self._plan(attempt, self._start_s)
+
+    def free_slots(self) -> list[str]:
+        """Return the slots in which an attempt may start."""
+        return [name for name, attempt in self.slots.items() if attempt is None and name not in self.leaving]
 
     def _plan(self, attempt: _Attempt, wait_s: float) -> None:
         """Schedule the end of the next iteration."""
@@ -277,13 +301,13 @@ class VirtualExecutor:
 
     def capacity(self) -> Mapping[str, float]:
         """Return one CPU for each slot."""
-        return {"CPU": float(len(self.world.slots))}
+        return {"CPU": float(len(self.world.slots) - len(self.world.leaving))}
 
     def room(self, resources: Resources) -> Room:
         """Return whether a trial fits; it uses one slot and up to eight CPUs."""
         if resources.total.get("CPU", 0.0) > 8.0:
             return Room(Fit.NEVER, "slots have 8 CPUs")
-        num_free = sum(attempt is None for attempt in self.world.slots.values())
+        num_free = len(self.world.free_slots())
         if num_free > sum(isinstance(event, AttemptEnded) for event in self.inbox):
             return Room(Fit.NOW)
         return Room(Fit.LATER, f"all {len(self.world.slots)} slots are taken")

@@ -16,6 +16,7 @@ from windlass.tune.executors.protocol import (
     AttemptStarted,
     Go,
     Halt,
+    SlotNoticed,
     StartAttempt,
 )
 from windlass.tune.schedulers import FIFO, SchedulerDecision, Verdict
@@ -239,3 +240,40 @@ def test_resources_cost_from_the_start_of_an_attempt_to_its_end() -> None:
     assert core.meters_exceeded(2001.5) == "the sweep has cost 1"
     core.apply(HeadOpened(number=2, host="h", pid=1), 3000.0)
     assert not core.meters_exceeded(3000.5), "time without a head is in no budget"
+
+
+def _notice(trial: str = "", attempt: int = 0) -> SlotNoticed:
+    return SlotNoticed(slot="s", host="h", gone_at=7.0, why="taken", trial=trial, attempt=attempt)
+
+
+def test_a_notice_lets_the_trial_save_now_and_go_on_from_there_uncounted() -> None:
+    bench = Bench(max_interruptions=0)
+    bench.report("00000", 1)
+    assert bench.apply(_notice("00000", 1)) == [Halt(trial="00000", attempt=1, saves=True)]
+    assert [kind for kind, _ in bench.lines] == ["slot-noticed"]
+    assert bench.apply(_notice("00000", 1)) == [], "a repeated notice orders nothing again"
+    bench.save("00000", 1)
+    bench.apply(AttemptEnded(trial="00000", attempt=1, how=AttemptOutcome.HALTED))
+    start = bench.restart()
+    assert (start.trial, start.restore_from, start.iteration) == ("00000", "00000/1-1", 1)
+    trial = bench.core.state.table.trials["00000"]
+    assert (trial.num_failures, trial.num_interruptions) == (0, 0)
+
+
+def test_a_machine_that_goes_before_the_trial_has_saved_is_no_interruption() -> None:
+    bench = Bench(max_interruptions=0)
+    bench.report("00000", 1, saved="00000/1-1")
+    bench.report("00000", 2)
+    bench.apply(_notice("00000", 1))
+    bench.lose("00000")
+    start = bench.restart()
+    assert (start.restore_from, start.iteration) == ("00000/1-1", 1)
+    assert bench.core.state.table.trials["00000"].num_interruptions == 0
+    bench.lose("00000", attempt=2)
+    assert bench.core.state.table.trials["00000"].status is TrialStatus.ERROR, "the next loss has no notice"
+
+
+def test_a_notice_to_an_idle_slot_or_an_old_attempt_changes_nothing() -> None:
+    bench = Bench()
+    assert bench.apply(_notice()) == []
+    assert bench.apply(_notice("00000", 9)) == []

@@ -253,3 +253,14 @@ def test_what_a_function_yields_or_returns_is_reported(tmp_path: Path) -> None:
 
 def iter_of(value: Any) -> Iterator[Any]:
     yield value
+
+
+def test_a_class_that_cannot_save_just_ends_when_it_is_told_to_save_and_end(tmp_path: Path) -> None:
+    class Silent(Trainable):
+        def step(self) -> dict[str, Any]:
+            return {"step": 1}
+
+    halt = Halt(trial="a", attempt=1, saves=True)
+    told = run(Silent, tmp_path, start(credit=1), halt)
+    assert told.ends() == [("a", "halted", "")]
+    assert [m["type"] for m in told.said if m["type"] == "saved"] == []

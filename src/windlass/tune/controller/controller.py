@@ -53,6 +53,7 @@ from windlass.tune.executors.protocol import (
     OpensSlowly,
     SlotJoined,
     SlotLost,
+    SlotNoticed,
     StartAttempt,
     TellsCapacity,
     Waits,
@@ -299,7 +300,7 @@ class Controller:
         self._at = self._journal.now()
         for event in events:
             self._apply(event)
-        if any(isinstance(event, (SlotJoined, SlotLost)) for event in events):
+        if any(isinstance(event, (SlotJoined, SlotLost, SlotNoticed)) for event in events):
             self._tell_capacity()
         self._look()
         self._commit()

@@ -27,6 +27,7 @@ from windlass.tune.controller.journal import records
 from windlass.tune.controller.reports import ReportHandler
 from windlass.tune.controller.requests import RequestHandler
 from windlass.tune.controller.settings import SweepSettings, resources_to_data
+from windlass.tune.controller.state import OpenAttempt
 from windlass.tune.controller.trial_completion import Then, after_end, why_over, with_a_report
 from windlass.tune.executors.protocol import (
     AttemptEnded,
@@ -36,6 +37,7 @@ from windlass.tune.executors.protocol import (
     AttemptStarted,
     SlotJoined,
     SlotLost,
+    SlotNoticed,
 )
 from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.search.protocol import SearchAlgorithm
@@ -76,6 +78,7 @@ class Core(SweepActions):
             UserRequest: self._asked,
             SlotJoined: lambda event: self.line(records.SLOT_JOINED, _fields(event)),
             SlotLost: lambda event: self.line(records.SLOT_LOST, _fields(event)),
+            SlotNoticed: self._noticed,
             CapacityChanged: self._capacity,
         }
 
@@ -233,6 +236,15 @@ class Core(SweepActions):
             self.state.table.trials[event.trial].place = sys.intern(event.host or event.slot)
             self.line(records.TRIAL_STARTED, _fields(event))
 
+    def _noticed(self, event: SlotNoticed) -> None:
+        """Let the attempt of a slot whose machine is about to go save now and end; it goes on in another slot."""
+        open_attempt = self._open_attempt(event.trial, event.attempt)
+        if open_attempt is not None:
+            open_attempt.is_leaving = True
+            if not open_attempt.is_halted:
+                self.state.halt(self.state.table.trials[event.trial], saves=True)
+        self.line(records.SLOT_NOTICED, _fields(event))
+
     # ---------------------------------------------------------------------------------------------------------- ends
 
     def _ended(self, event: AttemptEnded) -> None:
@@ -247,10 +259,10 @@ class Core(SweepActions):
         if event.how is AttemptOutcome.FAILED:
             trial.num_failures += 1
             trial.error = event.error
-        elif event.how is AttemptOutcome.LOST and event.kind != HEAD_LOST:
+        elif event.how is AttemptOutcome.LOST and event.kind != HEAD_LOST and not open_attempt.is_leaving:
             trial.num_interruptions += 1
         if not trial.status.is_over:
-            self._become(trial, event, is_old=open_attempt.is_old)
+            self._become(trial, event, open_attempt)
         data: Data = {"trial": trial.id, "attempt": event.attempt, "how": event.how.value, "status": trial.status.value}
         data.update(failures=trial.num_failures, interruptions=trial.num_interruptions)
         if event.error or event.kind:
@@ -262,9 +274,9 @@ class Core(SweepActions):
             self.failed = trial.id
             RequestHandler(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
 
-    def _become(self, trial: Trial, event: AttemptEnded, *, is_old: bool) -> None:
+    def _become(self, trial: Trial, event: AttemptEnded, before: OpenAttempt) -> None:
         """Move a trial to its next status after its attempt has ended."""
-        after = after_end(trial, event, self.settings, is_old=is_old)
+        after = after_end(trial, event, self.settings, is_old=before.is_old, is_leaving=before.is_leaving)
         if after.then is Then.GIVEN_UP:
             self._give_up(trial, after.why)
         elif after.then is Then.DONE:

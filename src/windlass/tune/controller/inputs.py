@@ -16,6 +16,7 @@ from windlass.tune.executors.protocol import (
     AttemptStarted,
     SlotJoined,
     SlotLost,
+    SlotNoticed,
 )
 from windlass.tune.search.protocol import Suggestion
 from windlass.tune.trial import ONE_CPU, Resources
@@ -107,6 +108,7 @@ Input = (
     | AttemptEnded
     | SlotJoined
     | SlotLost
+    | SlotNoticed
     | CapacityChanged
 )
 Data = dict[str, Any]
@@ -157,6 +159,7 @@ MAKERS: dict[str, Callable[[Data], Input]] = {
     records.TRIAL_ENDED: _ended,
     records.SLOT_JOINED: lambda data: SlotJoined(**data),
     records.SLOT_LOST: lambda data: SlotLost(**data),
+    records.SLOT_NOTICED: lambda data: SlotNoticed(**data),
     records.LIMIT_REACHED: lambda data: LimitReached(why=data["why"]),
 }
 """Record kind -> function that reads its input back; derived kinds have none."""

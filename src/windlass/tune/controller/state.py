@@ -37,6 +37,7 @@ class OpenAttempt:
         wants_save: whether the next answer asks for a checkpoint.
         resources: the resources that it holds from start to end, even if its trial's resources change.
         has_started: whether its worker reported the start.
+        is_leaving: whether its machine is about to be taken away; its end is no failure or interruption of the trial.
         saved_at: the newest iteration that it saved; a replayed spool repeats older ones.
     """
 
@@ -47,6 +48,7 @@ class OpenAttempt:
     is_halted: bool = False
     wants_save: bool = False
     has_started: bool = False
+    is_leaving: bool = False
     saved_at: int = -1
 
 

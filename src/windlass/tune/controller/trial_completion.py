@@ -31,11 +31,14 @@ class After:
     why: str = ""
 
 
-def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool) -> After:
+def after_end(
+    trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool, is_leaving: bool = False
+) -> After:
     """Return the next step of an unfinished trial, whose failures and interruptions have already been counted.
 
     Args:
         is_old: whether the attempt ran an earlier configuration of the trial.
+        is_leaving: whether its machine was about to be taken away.
     """
     is_running = trial.status is TrialStatus.RUNNING
     if event.how is AttemptOutcome.FAILED:
@@ -43,18 +46,25 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
         if _is_spent(trial.num_failures, settings.max_failures):
             return After(Then.GIVEN_UP, why)
         return After(Then.RETRIED, f"will be retried: {why}") if is_running else After(Then.NOTHING)
-    if event.how is AttemptOutcome.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
+    if (
+        event.how is AttemptOutcome.LOST
+        and not is_leaving
+        and _is_spent(trial.num_interruptions, settings.max_interruptions)
+    ):
         return After(
             Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last error: {event.error}"
         )
     if event.how is AttemptOutcome.DONE and not is_old:
         return After(Then.DONE, "it ended by itself")
     if is_running:
-        return After(
-            Then.BACK,
-            f"its worker was lost: {event.error}" if event.how is AttemptOutcome.LOST else "its head was ended",
-        )
+        return After(Then.BACK, _why_back(event, is_leaving=is_leaving))
     return After(Then.NOTHING)
+
+
+def _why_back(event: AttemptEnded, *, is_leaving: bool) -> str:
+    if is_leaving:
+        return "its machine is taken away"
+    return f"its worker was lost: {event.error}" if event.how is AttemptOutcome.LOST else "its head was ended"
 
 
 def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, metric: str) -> AttemptEnded:

@@ -22,6 +22,7 @@ from windlass.tune.executors.protocol import (
     Go,
     Halt,
     Order,
+    SlotNoticed,
     StartAttempt,
     Work,
 )
@@ -105,6 +106,7 @@ _TYPES: dict[str, type] = {
     "reported": AttemptReported,
     "saved": AttemptSaved,
     "ended": AttemptEnded,
+    "noticed": SlotNoticed,
 }
 _KINDS = (
     ("trial", str),

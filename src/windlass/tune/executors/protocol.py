@@ -29,6 +29,7 @@ __all__ = [
     "Room",
     "SlotJoined",
     "SlotLost",
+    "SlotNoticed",
     "StartAttempt",
     "TellsCapacity",
     "TellsNotes",
@@ -198,7 +199,27 @@ class SlotLost:
     why: str = ""
 
 
-Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoined | SlotLost
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotNoticed:
+    """Event for a slot whose machine is about to be taken away; `room` no longer counts it.
+
+    The controller answers with an order to save and end its attempt, which then goes on in another slot.
+
+    Attributes:
+        gone_at: when the machine goes, in seconds since the epoch; 0 if unknown.
+        why: reason in one sentence.
+        trial, attempt: the attempt that it runs; empty and 0 if it is idle.
+    """
+
+    slot: str
+    host: str = ""
+    gone_at: float = 0.0
+    why: str = ""
+    trial: str = ""
+    attempt: int = 0
+
+
+Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoined | SlotLost | SlotNoticed
 
 
 class Fit(StrEnum):

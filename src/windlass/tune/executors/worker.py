@@ -18,7 +18,7 @@ from windlass.core.errors import UsageError
 from windlass.tune.executors.channel import ChannelClosed, Message, WorkerChannel, from_message
 from windlass.tune.executors.protocol import AttemptOutcome, StartAttempt, Work
 from windlass.tune.storage import TrialCheckpointStore, copy_folder, local_folder
-from windlass.tune.trainable.capabilities import is_class
+from windlass.tune.trainable.capabilities import can_save, is_class
 from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trainable.class_api import Trainable, load_state, save_state
 from windlass.tune.trainable.metrics import TIME_DIGITS, flatten_metrics
@@ -32,6 +32,7 @@ class TrialAttempt:
 
     Attributes:
         save: saves a class trainable to a folder; None for a function, which saves by reporting.
+        can_save: whether the trial has a state to save before it ends; one that has none just ends.
         is_done: whether a function has reported `done`.
         is_halted: whether it was ordered to end.
         is_cut: whether the executor is gone; `TrialHalted` then also ends the trial's code.
@@ -50,6 +51,7 @@ class TrialAttempt:
         self.checkpoint = Checkpoint(start.restore_from) if start.restore_from else None
         self._channel = channel
         self._work = work
+        self.can_save = can_save(work.trainable)
         self._store = TrialCheckpointStore(work.storage)
         self._upto = start.iteration + start.credit
         self._saved: tuple[int, str] | None = None
@@ -153,9 +155,10 @@ class TrialAttempt:
     def _obey(self, message: Message) -> None:
         if message.get("trial") != self.start.trial or message.get("attempt") != self.start.attempt:
             return
-        if message["saves"]:
+        is_halt = message["type"] == "halt"
+        if message["saves"] and (self.can_save or not is_halt):
             self._save_as_told()
-        if message["type"] == "halt":
+        if is_halt:
             self.is_halted = True
         else:
             upto = message.get("upto") or self._upto + message["credit"]
@@ -163,8 +166,6 @@ class TrialAttempt:
 
     def _save_as_told(self) -> None:
         """Carry out an order to save.
-
-        A class saves now; a function returns its newest checkpoint or, without one, its next.
 
         A class saves now; a function returns its newest checkpoint or, without one, its next.
         """

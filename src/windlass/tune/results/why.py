@@ -21,6 +21,7 @@ _WORDS = {
     "unpause": "may continue",
     "save": "checkpoint requested",
     "reshape": "got other resources",
+    "move": "told to save and move",
     "retry": "queued again",
     "requeue": "queued again",
     "restart": "restarted",

@@ -13,6 +13,7 @@ from windlass.core.names import nearest
 from windlass.runs.home import Home
 from windlass.runs.store import find as find_run
 from windlass.tune.folder import SweepFolder
+from windlass.tune.sweep.cluster.record import SweepPlace, is_on_cluster
 from windlass.tune.sweep.record import RECORD, sweeps_folder
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def _run_of(home: Home, ref: str) -> str:
 
 
 def has_head(folder: Path) -> bool:
-    """Return whether the sweep has a head, which holds the lock on its journal."""
+    """Return whether the sweep has a head, which holds the lock on its journal; on a cluster, what it last replied."""
+    if is_on_cluster(folder):
+        return SweepPlace.read(folder).is_running
     path = SweepFolder(folder).head_journal
     return path.exists() and is_locked(path)
 

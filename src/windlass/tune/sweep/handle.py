@@ -55,6 +55,11 @@ class SweepHandle:
         return read_history(self.folder)
 
     @property
+    def has_journal(self) -> bool:
+        """Return whether a head has ever begun."""
+        return SweepFolder(self.folder).head_journal.exists()
+
+    @property
     def has_head(self) -> bool:
         """Return whether the sweep has a head."""
         return has_head(self.folder)

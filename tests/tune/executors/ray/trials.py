@@ -8,9 +8,35 @@ import time
 from pathlib import Path
 from typing import Any
 
+from windlass.tune.trainable import Trainable
 from windlass.tune.trainable.session import get_context, report
 
-__all__ = ["asks_ray", "counts", "place", "prints", "waits"]
+__all__ = ["Climbs", "Forgets", "asks_ray", "counts", "place", "prints", "waits"]
+
+
+class Forgets(Trainable):
+    """A climb whose every step depends on all before it, and which cannot save; says on which node it runs."""
+
+    NUM_STEPS = 12
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.height = 0.0
+
+    def step(self) -> dict[str, Any]:
+        time.sleep(self.config["sleep_s"])
+        self.height += self.config["rate"] * (10.0 - self.height)
+        node = Path(os.environ.get("WINDLASS_NODE_FOLDER", "/first")).name
+        return {"height": self.height, "node": node, "done": self.iteration + 1 >= self.NUM_STEPS}
+
+
+class Climbs(Forgets):
+    """The same, with checkpoints."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "height").write_text(repr(self.height))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.height = float(Path(checkpoint, "height").read_text())
 
 
 def counts(config: dict[str, Any]) -> None:

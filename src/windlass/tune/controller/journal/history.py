@@ -44,7 +44,8 @@ class DecisionMade:
 
     Attributes:
         iteration: `training_iteration` of the trial at the time of the decision.
-        decision: `stop`, `pause`, `noop`, `unpause`, `save`, `exploit`, `reshape`, `start`, `end`, `retry`.
+        decision: `stop`, `pause`, `noop`, `unpause`, `save`, `exploit`, `reshape`, `start`, `end`, `retry`,
+            `move` (its machine is taken away).
         by: `scheduler`, `stopper`, `trial`, `user`, `limit` or `head`.
         cause: id of the trial whose report led to the decision; may be the trial itself.
         facts: further data: config, tag and source of an exploit, resources of a reshape, restore of a start.
@@ -333,6 +334,14 @@ def _slot_lost(history: History, record: Record, data: Data) -> None:
     history.slots.pop(data["slot"], None)
 
 
+def _noticed(history: History, record: Record, data: Data) -> None:
+    trial = history.trials.get(data["trial"])
+    if trial is not None:
+        _decided(
+            trial, record, "move", data["why"], "head", trial.id, {"slot": data["slot"], "gone_at": data["gone_at"]}
+        )
+
+
 def _decided(
     trial: TrialHistory, record: Record, decision: str, why: str, by: str, cause: str, facts: dict[str, Any]
 ) -> None:
@@ -382,6 +391,7 @@ _TAKERS: dict[str, Callable[[History, Record, Data], None]] = {
     records.TRIAL_ENDED: _ended,
     records.SLOT_JOINED: _slot_joined,
     records.SLOT_LOST: _slot_lost,
+    records.SLOT_NOTICED: _noticed,
     records.LIMIT_REACHED: _limit,
 }
 

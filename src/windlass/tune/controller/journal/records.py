@@ -16,6 +16,7 @@ __all__ = [
     "SEARCH_ENDED",
     "SLOT_JOINED",
     "SLOT_LOST",
+    "SLOT_NOTICED",
     "STATUS_AFTER",
     "SWEEP_CREATED",
     "SWEEP_ENDED",
@@ -61,6 +62,8 @@ SLOT_JOINED = "slot-joined"
 """slot, host"""
 SLOT_LOST = "slot-lost"
 """slot, why"""
+SLOT_NOTICED = "slot-noticed"
+"""slot, host, gone_at (when its machine goes), why, trial and attempt that it runs (empty and 0 if idle)"""
 CAPACITY_CHANGED = "capacity-changed"
 """total: the executor's total resources, by name"""
 LIMIT_REACHED = "limit-reached"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.core.phrases import count
@@ -149,12 +149,15 @@ class ClusterSnapshot:
     Attributes:
         nodes: the live nodes.
         permitted: resources of each node that an autoscaler may add, one entry per node, at most 64 of a kind.
-        lost: resources of nodes that were alive earlier.
+        lost: resources of nodes that were alive earlier, or that are about to be taken away.
+        leaving: ids of nodes that Ray drains, with the times when they go, in seconds since the epoch; 0 if unknown. Ray
+            starts nothing more on them.
     """
 
     nodes: tuple[RayNode, ...] = ()
     permitted: tuple[dict[str, float], ...] = ()
     lost: tuple[dict[str, float], ...] = ()
+    leaving: Mapping[str, float] = field(default_factory=dict)
 
 
 def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[dict[str, float]]:
@@ -203,6 +206,13 @@ class RayCluster:
         self._looked_at = float("-inf")
         self._known: dict[str, dict[str, float]] = {}
         self._permitted: tuple[dict[str, float], ...] | None = None
+        self._noticed: dict[str, float] = {}
+
+    def leave(self, node: str, gone_at: float) -> None:
+        """Use a node for no more slots, because it is about to be taken away."""
+        if node not in self._noticed:
+            self._noticed[node] = gone_at
+            self._looked_at = float("-inf")
 
     def look(self) -> ClusterSnapshot:
         """Return a new snapshot, or the last one if it is recent."""
@@ -213,6 +223,8 @@ class RayCluster:
 
     def _fetch(self) -> ClusterSnapshot:
         free = self._ray._private.state.available_resources_per_node()
+        draining = self._ray._private.state.state.get_draining_nodes()
+        leaving = {**{node: at_ms / 1000 for node, at_ms in draining.items()}, **self._noticed}
         alive = [entry for entry in self._ray.nodes() if entry["Alive"]]
         nodes = tuple(
             RayNode(
@@ -224,9 +236,10 @@ class RayCluster:
             for entry in alive
         )
         self._known |= {node.id: node.total for node in nodes}
+        nodes = tuple(node for node in nodes if node.id not in leaving)
         living = {node.id for node in nodes}
         lost = tuple(total for node, total in self._known.items() if node not in living)
-        return ClusterSnapshot(nodes=nodes, permitted=self._fetch_permitted(), lost=lost)
+        return ClusterSnapshot(nodes=nodes, permitted=self._fetch_permitted(), lost=lost, leaving=leaving)
 
     def _fetch_permitted(self) -> tuple[dict[str, float], ...]:
         """Read the autoscaler's configuration, which does not change after the cluster has started."""

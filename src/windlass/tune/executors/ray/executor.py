@@ -28,6 +28,7 @@ from windlass.tune.executors.protocol import (
     Room,
     SlotJoined,
     SlotLost,
+    SlotNoticed,
     StartAttempt,
     Work,
 )
@@ -38,7 +39,7 @@ from windlass.tune.executors.ray.mailbox import Numbered
 from windlass.tune.executors.ray.placing import Placer
 from windlass.tune.executors.ray.pool import RaySlotPool, is_replaced, take_over
 from windlass.tune.executors.ray.slot import RaySlot, Reply
-from windlass.tune.executors.ray.slot_actor import SlotFacts
+from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotNotice
 from windlass.tune.trial import Resources
 
 __all__ = ["RayExecutor"]
@@ -188,6 +189,7 @@ class RayExecutor:
             self._events.append(SlotJoined(slot=slot.name, host=slot.facts.host))
             if slot.runs:
                 self._running[slot.trial] = slot
+            self._take_notice(slot, slot.facts.notice)
         return {slot.trial: slot.attempt for slot in adopted if slot.runs}
 
     def detach(self) -> None:
@@ -251,6 +253,25 @@ class RayExecutor:
         self._num_stillborn = 0
         self._pool.joined(slot, facts)
         self._events.append(SlotJoined(slot=slot.name, host=facts.host))
+        self._take_notice(slot, facts.notice)
+
+    def _take_notice(self, slot: RaySlot, notice: SlotNotice | None) -> None:
+        """Report once that the machine of a slot is about to be taken away; a slot without a trial ends at once."""
+        if notice is None or slot.notice is not None or slot.facts is None:
+            return
+        self._pool.leave(slot, notice)
+        running = {"trial": slot.trial, "attempt": slot.attempt} if slot.runs else {}
+        noticed = SlotNoticed(
+            slot=slot.name,
+            host=slot.facts.host,
+            gone_at=notice.gone_at,
+            why=notice.why,
+            **running,  # type: ignore[arg-type]
+        )
+        self._events.append(noticed)
+        if not slot.runs:
+            self._pool.remove(slot)
+            self._events.append(SlotLost(slot=slot.name, why=notice.why))
 
     def _take_answer(self, slot: RaySlot, answer: tuple[int, list[Numbered]] | None) -> None:
         if answer is None:
@@ -260,6 +281,9 @@ class RayExecutor:
                 code="in-use",
             )
         events: list[Event] = [from_message(message) for message in slot.receive(*answer)]
+        for notice in [event for event in events if isinstance(event, SlotNoticed)]:
+            events.remove(notice)
+            self._take_notice(slot, SlotNotice(gone_at=notice.gone_at, why=notice.why))
         self._add_events(slot, events if slot.transfer is None else slot.transfer.receive(events))
 
     def _continue_transfer(self, slot: RaySlot, transfer: CheckpointTransfer, done: Future[Any]) -> None:
@@ -280,6 +304,8 @@ class RayExecutor:
             if isinstance(event, AttemptEnded) and (event.trial, event.attempt) == (slot.trial, slot.attempt):
                 self._running.pop(event.trial, None)
                 self._pool.over(slot)
+                if slot.notice is not None:
+                    self._events.append(SlotLost(slot=slot.name, why=slot.notice.why))
 
     def _fail(self, slot: RaySlot, error: BaseException) -> None:
         """Handle a failed call: the actor is either temporarily unreachable or gone."""
@@ -315,6 +341,8 @@ class RayExecutor:
             self._ticked_at = now
             for slot in self._pool.give_back_old():
                 self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
+            for slot, gone_at in self._pool.leaving():
+                self._take_notice(slot, SlotNotice(gone_at=gone_at, why="Ray drains its node"))
 
     def _claim_output(self, slot: RaySlot) -> None:
         """Move the last output from a slot to the log of its trial."""

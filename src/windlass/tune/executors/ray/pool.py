@@ -23,7 +23,7 @@ from windlass.tune.executors.ray.cluster import (
 )
 from windlass.tune.executors.ray.placing import Placer
 from windlass.tune.executors.ray.slot import RaySlot, Reply, SlotState
-from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotOrder
+from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotNotice, SlotOrder
 from windlass.tune.trial import Resources
 
 __all__ = ["ATTACH_S", "RaySlotPool", "is_replaced", "take_over"]
@@ -95,6 +95,18 @@ class RaySlotPool:
         """Return the total resources that the cluster has now."""
         return capacity(self._cluster.look())
 
+    def leaving(self) -> list[tuple[RaySlot, float]]:
+        """Return the slots on nodes that Ray drains and that have no notice yet, with the times when these nodes go."""
+        nodes = self._cluster.look().leaving
+        found = ((slot, slot.facts) for slot in self.slots.values() if slot.notice is None)
+        return [(slot, nodes[facts.node]) for slot, facts in found if facts is not None and facts.node in nodes]
+
+    def leave(self, slot: RaySlot, notice: SlotNotice) -> None:
+        """Use a slot and its node for no more trials."""
+        slot.notice = notice
+        if slot.facts is not None:
+            self._cluster.leave(slot.facts.node, notice.gone_at)
+
     def assign(self, start: StartAttempt) -> RaySlot:
         """Assign an attempt to a free slot with its resources, or to a new one."""
         slot = self._free_slot(start.resources) or self._make(start.resources)
@@ -103,8 +115,8 @@ class RaySlotPool:
 
     def _free_slot(self, resources: Resources) -> RaySlot | None:
         """Return a free slot that is up, because slots requested in advance may take long."""
-        free = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.resources == resources)
-        return next(free, None)
+        idle = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.notice is None)
+        return next((slot for slot in idle if slot.resources == resources), None)
 
     def _limit(self, resources: Resources) -> int:
         """Return the maximum number of slots, which for trials without resources is the cluster's number of CPUs."""
@@ -173,6 +185,9 @@ class RaySlotPool:
     def over(self, slot: RaySlot) -> None:
         """Release a slot after its attempt, or replace its process, depending on `reuse`."""
         slot.release(self._clock())
+        if slot.notice is not None:
+            self.remove(slot)
+            return
         has_gpus = any(bundle.get("GPU", 0.0) > 0 for bundle in slot.resources.bundles)
         if self._reuse == "never" or (self._reuse == "auto" and has_gpus):
             self.remove(slot)

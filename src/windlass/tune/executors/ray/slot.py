@@ -14,7 +14,7 @@ from windlass.tune.executors.channel import Message, encode_message, to_message
 from windlass.tune.executors.protocol import Order, StartAttempt
 from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
 from windlass.tune.executors.ray.mailbox import Numbered
-from windlass.tune.executors.ray.slot_actor import SlotFacts
+from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotNotice
 from windlass.tune.trial import Resources
 
 __all__ = ["RaySlot", "Reply", "SlotState"]
@@ -59,6 +59,7 @@ class RaySlot:
         self.state = SlotState.STARTING
         self.facts: SlotFacts | None = None
         self.transfer: CheckpointTransfer | None = None
+        self.notice: SlotNotice | None = None
         self.trial, self.attempt = "", 0
         self.idle_since = 0.0
         self.silent_until = 0.0

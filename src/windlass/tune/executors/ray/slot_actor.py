@@ -23,12 +23,31 @@ from typing import Any
 
 from windlass.core.json_text import decode_json
 from windlass.core.process import ProcessId, identify, is_alive
+from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE
 from windlass.tune.executors.channel import Message, encode_message
 from windlass.tune.executors.output import Output, log_names
 from windlass.tune.executors.ray.mailbox import Mailbox, Numbered
 from windlass.tune.trial import Resources
 
-__all__ = ["MailboxChannel", "SlotActor", "SlotDisk", "SlotFacts", "SlotOrder"]
+__all__ = ["MailboxChannel", "SlotActor", "SlotDisk", "SlotFacts", "SlotNotice", "SlotOrder", "read_notice"]
+
+NOTICE_FILE = "notice.json"
+"""File in the folder of a node's agent; it appears when the machine is about to be taken away."""
+
+_NOTICE_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotNotice:
+    """Notice that a machine is about to be taken away.
+
+    Attributes:
+        gone_at: when, in seconds since the epoch; 0 if unknown.
+        why: reason in one sentence.
+    """
+
+    gone_at: float = 0.0
+    why: str = "its machine is taken away"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +79,7 @@ class SlotFacts:
         received: value for `received` in the head's first exchange, to get the attempt from its start.
         num_put: value for `received` in that exchange, to get none of the attempt.
         group: its placement group, if any.
+        notice: notice of its node, if there is one.
     """
 
     slot: str
@@ -75,6 +95,7 @@ class SlotFacts:
     received: int = 0
     num_put: int = 0
     group: Any = None
+    notice: SlotNotice | None = None
 
 
 class MailboxChannel:
@@ -117,11 +138,16 @@ class SlotActor:
         self._order = order
         self._number = order.number
         self._mailbox = Mailbox()
+        self._notice: SlotNotice | None = None
         self._channel = MailboxChannel(self._mailbox, order.slot)
         shares = not order.marker or Path(order.marker).exists()
         self._disk = None if shares else SlotDisk(order.slot)
         threading.Thread(target=self._serve, args=(work,), name="windlass-trials", daemon=True).start()
         threading.Thread(target=self._linger, name="windlass-linger", daemon=True).start()
+        folder = os.environ.get(NODE_FOLDER_VARIABLE, "")
+        if folder:
+            watched = (Path(folder, NOTICE_FILE),)
+            threading.Thread(target=self._watch, args=watched, name="windlass-notice", daemon=True).start()
 
     # ------------------------------------------------------------------------------------------- calls of a head
 
@@ -144,6 +170,7 @@ class SlotActor:
             received=received,
             num_put=self._mailbox.num_put,
             group=get_current_placement_group(),
+            notice=self._notice,
         )
 
     def attach(self, number: int) -> SlotFacts | None:
@@ -195,11 +222,36 @@ class SlotActor:
             return None
         return Output(folder, self._order.slot, log_names(options.get("log_to_file")))
 
+    def _watch(self, path: Path) -> None:
+        """Wait for the notice of this node, and report it to the head at once."""
+        while self._notice is None:
+            time.sleep(_NOTICE_EVERY_S)
+            self._notice = read_notice(path)
+        message = {"slot": self._order.slot, "gone_at": self._notice.gone_at, "why": self._notice.why}
+        self._mailbox.put(encode_message({"type": "noticed", **message}), is_urgent=True)
+
     def _linger(self) -> None:
         while True:
             time.sleep(min(1.0, self._order.linger_s / 4))
             if time.monotonic() - self._mailbox.last_call_at > self._order.linger_s:
                 _end_this_actor(self._disk)
+
+
+def read_notice(path: Path) -> SlotNotice | None:
+    """Read the notice that a node's agent has written; None without one. A damaged one has no time.
+
+    A `rebalance` only states that the end has become likely, which is no reason to move.
+    """
+    try:
+        data = decode_json(path.read_bytes())
+        kind = data.get("kind", "")
+        if kind == "rebalance":
+            return None
+        return SlotNotice(gone_at=float(data["at"]), why="its machine is taken away" + (f" ({kind})" if kind else ""))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return SlotNotice()
 
 
 def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:

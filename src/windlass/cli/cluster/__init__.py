@@ -1,0 +1,1 @@
+"""Parts of `windlass cluster`: up and down with their questions, and commands on the head."""

@@ -1,0 +1,177 @@
+"""Clusters from Python: up, submit, exec, show, down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from windlass.cluster.home import ClusterHome, find_cluster
+from windlass.cluster.loading import load_cluster
+from windlass.cluster.nodes.commands import ClusterNode, find_head, new_run_name, shell_command
+from windlass.cluster.places import MachinePlace, open_place
+from windlass.cluster.plan import plan_up
+from windlass.cluster.up import bring_down, bring_up
+from windlass.cluster.view import ClusterView, view_of
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import NotFoundError, SpecError
+from windlass.runs.home import Home
+from windlass.supervise.archive import ensure_archive
+from windlass.supervise.node.commands import PYTHON, NodeCommand
+
+__all__ = ["Cluster", "ClusterRun"]
+
+
+class _Standard:
+    """Writes a command's output to this process's streams."""
+
+    def output(self, piece: bytes) -> None:
+        sys.stdout.write(piece.decode(errors="replace"))
+        sys.stdout.flush()
+
+    def errors(self, piece: bytes) -> None:
+        sys.stderr.write(piece.decode(errors="replace"))
+        sys.stderr.flush()
+
+    def note(self, text: str) -> None:
+        sys.stderr.write(f"-- {text}\n")
+
+
+class _Kept:
+    """Keeps a command's output."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def output(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+
+    def errors(self, piece: bytes) -> None:
+        """Leave standard error out."""
+
+    def note(self, text: str) -> None:
+        """Leave notes out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRun:
+    """Command on a cluster's head; it does not depend on this process.
+
+    Attributes:
+        name: for `windlass cluster logs NAME --run RUN`.
+    """
+
+    name: str
+    head: ClusterNode
+
+    def wait(self) -> int:
+        """Print the command's output until it ends; return its exit code. Blocking."""
+        return self.head.follow(self.name, _Standard()) or 0
+
+    def output(self) -> str:
+        """Return what the command has written to standard output so far."""
+        kept = _Kept()
+        self.head.follow(self.name, kept, follows=False)
+        return b"".join(kept.pieces).decode(errors="replace")
+
+    def stop(self) -> None:
+        """End the command; returns when it has ended. Idempotent."""
+        self.head.kill(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster; as a context manager it is brought down at the end.
+
+        with Cluster.up("cluster.yaml") as cluster:
+            code = cluster.submit("train.py", "--lr", "0.1").wait()
+
+    Attributes:
+        home: the cluster's folder on this machine.
+    """
+
+    home: ClusterHome
+
+    @classmethod
+    def up(cls, file: str | Path, *, report: Callable[[str], None] = lambda line: None) -> Cluster:
+        """Bring a cluster up, without a question; returns when Ray runs on all nodes. Idempotent.
+
+        Args:
+            file: the cluster's file, ours or Ray's.
+            report: called with a line when something happens.
+
+        Raises:
+            SpecError: the file is refused, or what would fail on rented machines.
+            WindlassError: it is not up as the file says; nodes that are ready stay.
+        """
+        config = load_cluster(Path(file)).config
+        home = Home.default()
+        archive = ensure_archive(home.cache / "archives")
+        cluster = ClusterHome.create(home, config)
+        place = open_place(config, cluster=cluster.id, folder=cluster.path, archive=archive)
+        if place.provider.is_rented and not cluster.state().living():
+            problems = plan_up(config, place.provider).problems
+            if problems:
+                raise SpecError(problems)
+        bring_up(cluster, config, place, archive=archive, report=report)
+        return cls(home=cluster)
+
+    @classmethod
+    def find(cls, name: str) -> Cluster:
+        """Return a cluster of `windlass cluster ls`.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        return cls(home=find_cluster(Home.default(), name))
+
+    @property
+    def name(self) -> str:
+        """Return the cluster's name."""
+        return self.home.name
+
+    def submit(self, script: str | Path, *arguments: str) -> ClusterRun:
+        """Copy a script to the head's home, and start it with the cluster's Python."""
+        path = Path(script)
+        if not path.is_file():
+            raise NotFoundError(f"no such file: {path}", hint="name a Python script", code="file-not-found")
+        head = self._head()
+        there = head.store_script(path.name, path.read_bytes())
+        return self._start(head, new_run_name(path.name), NodeCommand((PYTHON, there, *arguments)))
+
+    def exec(self, line: str) -> ClusterRun:
+        """Start a shell command on the head."""
+        return self._start(self._head(), new_run_name((line.split() or ["exec"])[0]), shell_command(line))
+
+    def show(self) -> ClusterView:
+        """Return nodes, states and Ray's address; changes nothing."""
+        return view_of(self.home, self._place(Path()))
+
+    def down(self, *, report: Callable[[str], None] = lambda line: None) -> None:
+        """End the cluster; returns when nothing of it is left. Idempotent."""
+        bring_down(self.home, self.home.config(), self._place(_archive()), report=report)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def _start(self, head: ClusterNode, name: str, command: NodeCommand) -> ClusterRun:
+        head.start(name, command)
+        return ClusterRun(name=name, head=head)
+
+    def _head(self) -> ClusterNode:
+        archive = _archive()
+        return find_head(self.home, self._place(archive), archive)
+
+    def _place(self, archive: Path) -> MachinePlace:
+        return open_place(self.home.config(), cluster=self.home.id, folder=self.home.path, archive=archive)
+
+
+def _archive() -> Path:
+    return ensure_archive(Home.default().cache / "archives")

@@ -1,0 +1,1 @@
+"""Providers of machines: one folder each, with the same file names in it."""

@@ -1,0 +1,169 @@
+"""Agents of a cluster's nodes: started side by side over shells, each asked until it is ready or has failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from windlass.cluster.config import HEAD, ClusterConfig, NodeGroupConfig
+from windlass.cluster.home import ClusterHome
+from windlass.cluster.machine import Machine
+from windlass.cluster.nodes.host import NodeHost
+from windlass.cluster.nodes.sync import copy_files, packed_files
+from windlass.cluster.places import MachinePlace
+from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
+from windlass.supervise.node.spec import NodeSpec, NodeStatus
+
+__all__ = ["PAUSE_S", "NodeStarter", "Report"]
+
+Report = Callable[[str], None]
+"""Called with a line for the user when something happens."""
+
+PAUSE_S = 0.2
+_START_S = 900.0
+_RAY_PORT = 6379
+_STORE_PORT = 6380
+"""Ports on a rented head, which is the cluster's alone: Ray's own, and the one after it."""
+
+
+class NodeStarter:
+    """Starts the agents of machines that the client reaches; the head first, whose address the others need.
+
+    Args:
+        archive: the zipapp of the agents.
+    """
+
+    def __init__(
+        self, home: ClusterHome, config: ClusterConfig, place: MachinePlace, archive: Path, report: Report
+    ) -> None:
+        self._home, self._config, self._place, self._archive, self._report = home, config, place, archive, report
+        self._pool = ThreadPoolExecutor(max_workers=32)
+        self._futures: dict[str, Future[NodeStatus]] = {}
+        self._head = self._head_id = ""
+        self._has_failed_head = False
+        self._numbers: dict[str, int] = {}
+        self.statuses: dict[str, NodeStatus] = {}
+        self.errors: dict[str, WindlassError] = {}
+
+    def look(self, machines: Sequence[Machine]) -> None:
+        """Start the agents of new machines, and collect what became of others; does not block."""
+        is_rented = self._place.provider.is_rented
+        for machine in machines:
+            if is_rented and machine.group != HEAD:
+                continue  # its own first script starts its agent
+            is_new = machine.id not in self._futures
+            if is_new and machine.group == HEAD:
+                self._head_id = machine.id
+                self._futures[machine.id] = self._pool.submit(self._bring, machine, 0, "")
+            elif is_new and self._head:
+                number = self._numbers.setdefault(machine.id, 1 + len(self._numbers))
+                self._futures[machine.id] = self._pool.submit(self._bring, machine, number, self._head)
+        for name, future in self._futures.items():
+            if future.done() and name not in self.statuses and name not in self.errors:
+                self._collect(name, future)
+
+    def _collect(self, name: str, future: Future[NodeStatus]) -> None:
+        try:
+            self.statuses[name] = future.result()
+        except WindlassError as error:
+            self.errors[name] = error
+            self._has_failed_head = self._has_failed_head or name == self._head_id
+            self._report(f"{name}: {error.message}")
+        else:
+            warning = self.statuses[name].message
+            self._report(f"{name} is ready" + (f"; {warning}" if warning else ""))
+
+    def is_done(self, machines: Sequence[Machine]) -> bool:
+        """Return whether every machine's node is ready or has failed."""
+        is_rented = self._place.provider.is_rented
+        ours = [each.id for each in machines if each.group == HEAD or not is_rented]
+        return self._has_failed_head or all(each in self.statuses or each in self.errors for each in ours)
+
+    def finish(self, machines: Sequence[Machine]) -> None:
+        """Wait until every node is ready or has failed."""
+        while not self.is_done(machines):
+            self.look(machines)
+            time.sleep(PAUSE_S)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _bring(self, machine: Machine, number: int, head: str) -> NodeStatus:
+        """Start a node's agent unless it runs; return its status once it is ready."""
+        host, end_s = self._place.host(machine), time.monotonic() + _START_S
+        status = self._first_status(host, machine, end_s)
+        if status is None or status.state in {"failed", "ended"}:
+            if self._place.provider.is_rented:
+                self._store_head_files(host, machine)
+            copy_files(self._config, host.shell)
+            host.start(self._spec(machine, number, head), self._archive)
+        while time.monotonic() < end_s:
+            status = host.status(machine.token)
+            if status is not None:
+                if machine.group == HEAD and status.head:
+                    self._head = status.head
+                if status.state == "ready":
+                    return status
+                if status.state in {"failed", "ended"}:
+                    message = f"{host.shell.name}: {status.message or status.state}"
+                    hint = f"windlass cluster logs {self._home.name} --node {machine.id}"
+                    raise PreconditionError(message, hint=hint, code=status.code or "node-failed")
+            if self._has_failed_head:
+                raise PreconditionError(f"{host.shell.name}: the head failed", code="node-failed")
+            time.sleep(PAUSE_S)
+        raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
+
+    def _first_status(self, host: NodeHost, machine: Machine, end_s: float) -> NodeStatus | None:
+        """Return what a machine's agent last said; a rented machine that still boots is asked again."""
+        while True:
+            try:
+                return host.status(machine.token)
+            except UnreachableError:
+                if not self._place.provider.is_rented or time.monotonic() > end_s:
+                    raise
+            time.sleep(1.0)
+
+    def _store_head_files(self, host: NodeHost, machine: Machine) -> None:
+        """Store what Ray's autoscaler on the head needs to make machines: the cluster's file, and our code."""
+        from windlass.cluster.scaling.code import scaling_code  # lazy: only for rented places
+
+        host.store(machine.token, "cluster.yaml", (self._home.path / "cluster.yaml").read_bytes())
+        host.store(machine.token, "code.zip", scaling_code())
+        with packed_files(self._config) as packed:
+            host.store(machine.token, "files.tar", packed)
+        for name, content in self._place.head_files.items():
+            host.store(machine.token, name, content)
+
+    def _spec(self, machine: Machine, number: int, head: str) -> NodeSpec:
+        config, place = self._config, self._place
+        group = config.head if machine.group == HEAD else config.groups.get(machine.group, NodeGroupConfig())
+        spec = NodeSpec(
+            cluster=self._home.id,
+            token=machine.token,
+            number=number,
+            head=head,
+            group=machine.group,
+            python=config.python,
+            setup=(*config.host_setup, *group.host_setup, *config.setup, *group.setup),
+            resources=group.resources,
+            labels=group.labels,
+            ttl_s=config.ttl,
+            idle_s=config.idle,
+            auth_token=self._home.token,
+        )
+        if not place.provider.is_rented:
+            return spec
+        return replace(
+            spec,
+            address=machine.address,
+            instance=machine.id,
+            store_port=_STORE_PORT,
+            ray_port=_RAY_PORT,
+            shutdown=place.shutdown,
+            metadata=place.metadata,
+            is_scaled=True,
+        )

@@ -1,0 +1,169 @@
+"""Bringing a cluster up and down: machines by the controller, then an agent on each, all nodes at the same time.
+
+    hosts that exist: machines (controller) -> head's agent -> workers' agents -> Ray on all
+    rented machines:  head (controller) -> its agent -> Ray with its autoscaler -> workers, made and started from the head
+
+A second `up` of an unchanged cluster asks the machines for their agents' status, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from windlass.cluster.config import HEAD, ClusterConfig
+from windlass.cluster.controller import ClusterController
+from windlass.cluster.decide import TargetGroup
+from windlass.cluster.home import ClusterHome
+from windlass.cluster.machine import GONE, Machine
+from windlass.cluster.places import MachinePlace
+from windlass.cluster.plan import changed_settings
+from windlass.cluster.providers.protocol import CreateRequest, Provider
+from windlass.cluster.starting import PAUSE_S, NodeStarter, Report
+from windlass.cluster.workers import await_workers
+from windlass.core.clock import Clock, SystemClock
+from windlass.core.errors import PreconditionError, WaitTimeoutError, WindlassError
+from windlass.supervise.node.boot import render_boot
+from windlass.supervise.node.spec import NodeStatus
+
+__all__ = ["bring_down", "bring_up", "check_unchanged", "groups_of"]
+
+_START_S = 900.0
+_DOWN_S = 900.0
+_LONGEST_S = 10 * 365 * 86400.0
+
+
+def groups_of(config: ClusterConfig, provider: Provider) -> dict[str, TargetGroup]:
+    """Return the machines that the client makes, with the kinds to try; on rented places only the head."""
+    groups = {HEAD: TargetGroup(least=1, most=1, choices=tuple(provider.choices(config, HEAD)))}
+    for name, group in config.groups.items():
+        least = 0 if provider.is_rented else group.least
+        choices = () if provider.is_rented else tuple(provider.choices(config, name))
+        groups[name] = TargetGroup(least=least, most=group.most, choices=choices)
+    return groups
+
+
+def bring_up(
+    home: ClusterHome,
+    config: ClusterConfig,
+    place: MachinePlace,
+    *,
+    archive: Path,
+    report: Report,
+    clock: Clock | None = None,
+) -> dict[str, NodeStatus]:
+    """Bring a cluster up; return its nodes' statuses by id. Blocks until Ray runs on all of them.
+
+    Raises:
+        WindlassError: machines could not be made, or nodes did not start; those that did stay up.
+        PreconditionError: the cluster is up with other settings (`cluster-changed`).
+    """
+    clock = clock or SystemClock()
+    with home.acting() as journal:
+        check_unchanged(home, config)
+        state = home.state()
+        home.write_config(config)
+        controller = ClusterController(
+            home.id,
+            place.provider,
+            journal,
+            state,
+            groups=groups_of(config, place.provider),
+            clock=clock,
+            prepare=lambda request: _with_deadline(request, config, place, clock),
+        )
+        if state.wanted != "up" or not state.round or state.refused:
+            controller.want("up")
+        starting = NodeStarter(home, config, place, archive, report)
+        problem: WindlassError | None = None
+        end_s = clock.monotonic() + _START_S
+        try:
+            while problem is None or not starting.is_done(controller.state.living()):
+                has_acted = problem is None and bool(controller.round())
+                nodes = [node for node in controller.state.living() if node.state not in GONE]
+                starting.look(nodes)
+                if not has_acted and starting.is_done(nodes) and _is_complete(controller, nodes):
+                    break
+                if clock.monotonic() > end_s:
+                    raise WaitTimeoutError(f"the cluster {home.name} was not up within {_START_S:g} s")
+                if not has_acted:
+                    clock.sleep(PAUSE_S)
+        except PreconditionError as error:
+            problem = error
+            starting.finish(controller.state.living())
+        finally:
+            starting.close()
+    errors = [*([problem] if problem else []), *starting.errors.values()]
+    if errors:
+        raise errors[0]
+    if not place.provider.is_rented:
+        return starting.statuses
+    head = next(each for each in home.state().living(HEAD) if each.state not in GONE)
+    return await_workers(home, config, place, head, report=report, clock=clock)
+
+
+def _with_deadline(request: CreateRequest, config: ClusterConfig, place: MachinePlace, clock: Clock) -> CreateRequest:
+    """Return a request for the head whose machine ends itself when its time to live is over.
+
+    It also ends when it alone has cost the total of the file: what enforces that limit for all machines runs on the head,
+    and may be dead.
+    """
+    if not place.provider.is_rented:
+        return request
+    price, total = request.choice.price_per_hour, config.price.total
+    most_s = total / price * 3600 if price and total is not None else math.inf
+    deadline_s = min(most_s, math.inf if config.ttl is None else config.ttl)
+    if deadline_s > _LONGEST_S:
+        return replace(request, boot=render_boot(shutdown=place.shutdown))
+    deadline_at = clock.now() + deadline_s
+    boot = render_boot(shutdown=place.shutdown, deadline_at=deadline_at, deadline_s=deadline_s)
+    return replace(request, deadline_at=deadline_at, boot=boot)
+
+
+def check_unchanged(home: ClusterHome, config: ClusterConfig) -> None:
+    """Check that a file fits a cluster that has machines, may have some, or is not down yet.
+
+    Raises:
+        PreconditionError: it has other settings (`cluster-changed`).
+    """
+    state = home.state()
+    may_have_machines = state.living() or state.open_intents or state.wanted == "down"
+    changed = [] if state.is_closed or not may_have_machines else changed_settings(home.config(), config)
+    if changed:
+        words = "is not down yet, and has" if state.wanted == "down" else "is up with"
+        message = f"the cluster {home.name} {words} other settings: {', '.join(changed)}"
+        hint = f"windlass cluster down {shlex.quote(home.name)}, and bring it up again"
+        raise PreconditionError(message, hint=hint, code="cluster-changed")
+
+
+def _is_complete(controller: ClusterController, nodes: list[Machine]) -> bool:
+    counts = [sum(node.group == name for node in nodes) >= group.least for name, group in controller.groups.items()]
+    return all(counts) and not controller.state.open_intents
+
+
+def bring_down(home: ClusterHome, config: ClusterConfig, place: MachinePlace, *, report: Report) -> None:
+    """End a cluster; returns when the provider lists nothing of it, and its place has nothing of it. Idempotent."""
+    clock = SystemClock()
+    with home.acting() as journal:
+        state = home.state()
+        if state.is_closed and state.is_cleared:
+            return
+        controller = ClusterController(
+            home.id, place.provider, journal, state, groups=groups_of(config, place.provider), clock=clock
+        )
+        if state.wanted != "down" and not state.is_closed:
+            controller.want("down")
+        end_s = clock.monotonic() + _DOWN_S
+        while not controller.state.is_closed:
+            if clock.monotonic() > end_s:
+                left = ", ".join(node.id for node in controller.state.living())
+                hint = f"windlass cluster down {shlex.quote(home.name)}"
+                raise WaitTimeoutError(f"still there after {_DOWN_S:g} s: {left}", hint=hint)
+            if not controller.round():
+                clock.sleep(PAUSE_S)
+        place.close()
+        journal.append("cluster.cleared")
+        for node in controller.state.nodes.values():
+            report(f"{node.id} ended")

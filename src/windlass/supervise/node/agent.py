@@ -1,0 +1,380 @@
+"""Agent of a node: `windlass.pyz node-start FOLDER` starts it, detached; it runs until the node ends.
+
+    set-up commands -> Ray -> watch: request to stop, time to live, silence of the head, Ray's end -> end of all processes
+
+All processes of the node are below the agent, which adopts orphans, and carry the node's token, by which `node-stop` and the
+next agent find what a killed agent left behind. A rented machine ends with its node, unless Ray or set-up failed on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import take_lock, write_atomic
+from windlass.core.json_text import decode_json
+from windlass.core.process import boot_id, find_by_environment, identify
+from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
+from windlass.supervise.linux import become_subreaper, set_process_name
+from windlass.supervise.node.head_link import HeadLink, NoticeWatch, silence_limit_s
+from windlass.supervise.node.processes import boot_clock, end_leftovers, end_processes, last_lines, reap
+from windlass.supervise.node.ray_drain import drain_command
+from windlass.supervise.node.ray_monitor import RayMonitor, check_scaling_python
+from windlass.supervise.node.ray_node import (
+    find_python,
+    free_port,
+    make_private,
+    own_address,
+    ray_environment,
+    ray_options,
+    scratch_of,
+)
+from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeSpec, NodeStatus
+from windlass.supervise.node.store import NodeStore
+
+__all__ = ["end_node", "ends_because", "ray_options", "start_node"]
+
+_LOOK_S = 0.25
+_START_S = 600.0
+_END_S = 60.0
+_NO_TOKENS = "this Ray ignores the cluster's token: whoever reaches its ports can use it (2.52 and newer refuse them)"
+_SHUTDOWN_AGAIN_S = 5.0
+
+
+class _NodeEnded(Exception):
+    """The node ends, with this reason."""
+
+
+def start_node(path: Path) -> int:
+    """Start the agent of a folder unless it runs; return when it holds the folder's lock."""
+    path = path.absolute()
+    folder = NodeFolder(path)
+    folder.read_spec()
+    (path / "logs").mkdir(exist_ok=True)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            os.setsid()
+            if os.fork() == 0:
+                _become_agent(folder, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    said = os.read(reading, 1)
+    os.close(reading)
+    return 0 if said else 1
+
+
+def _become_agent(folder: NodeFolder, ready: int) -> None:
+    lock = os.open(str(folder.path / "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        take_lock(lock, folder.path / "lock")
+    except BlockingIOError:
+        os.write(ready, b"r")  # an agent runs already
+        os._exit(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(str(folder.log("agent")), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for old, new in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(old, new)
+    code = 1
+    try:
+        code = _Agent(folder).run(ready)
+    except Exception:  # noqa: BLE001 - the process ends below, which would hide it
+        _log(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def _log(text: str) -> None:
+    """Write to the agent's log, unless its disk is full."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+class _Agent:
+    def __init__(self, folder: NodeFolder) -> None:
+        self._folder, self._spec = folder, folder.read_spec()
+        ours = {NODE_VARIABLE: self._spec.token, NODE_FOLDER_VARIABLE: str(folder.path)}
+        self._environ = {**os.environ, **self._spec.environment, **ours}
+        before = folder.read_status()
+        self._address = self._spec.address or own_address()
+        known = before.head if before is not None and before.token == self._spec.token else ""
+        port = self._spec.ray_port or (0 if known else free_port(self._address))
+        self._head = self._spec.head or (f"{self._address}:{port}" if port else known)
+        is_same_boot = before is not None and before.token == self._spec.token and before.boot == boot_id()
+        self._status = NodeStatus(
+            token=self._spec.token,
+            state="setup",
+            head=self._head,
+            process=str(identify(os.getpid())),
+            boot=boot_id(),
+            began_s=before.began_s if before is not None and is_same_boot else boot_clock(),
+            began_at=before.began_at if before is not None and is_same_boot else time.time(),
+            instance=self._spec.instance,
+            group=self._spec.group,
+            address=self._address,
+        )
+        self._python = self._warning = ""
+        self._store: NodeStore | None = None
+        self._link: HeadLink | None = None
+        self._monitor: RayMonitor | None = None
+        self._notices = NoticeWatch(self._spec.metadata)
+        self._is_drained = True
+
+    def run(self, ready: int) -> int:
+        """Run the node until it ends; return the agent's exit code."""
+        become_subreaper()
+        set_process_name("windlass-node")
+        signal.signal(signal.SIGTERM, lambda *_: self._folder.request_stop())
+        end_leftovers(self._spec.token)
+        self._say("setup")
+        os.write(ready, b"r")
+        os.close(ready)
+        try:
+            self._open()
+            self._set_up()
+            self._python = find_python(self._spec, self._environ)
+            if self._spec.is_scaled:
+                check_scaling_python(self._python, self._environ)
+            self._say("starting", "Ray")
+            started = self._start_ray()
+            self._start_monitor()
+            self._say("ready", self._warning, ready_at=time.time())
+            self._watch(started)
+        except _NodeEnded as reason:
+            self._end("ended", str(reason))
+            self._end_machine()
+            return 0
+        except PreconditionError as error:
+            self._end("failed", error.message, error.code)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
+            _log(traceback.format_exc())
+            self._end("failed", f"{type(error).__name__}: {error}", "node-failed")
+        self._linger()
+        return 1
+
+    def _open(self) -> None:
+        """Start what runs beside the node: the store of a head, the link of a worker, the watch for notices."""
+        if self._spec.is_head and self._spec.store_port:
+            archive = Path(os.path.abspath(sys.argv[0]))
+            self._store = NodeStore(self._folder, self._spec, address=self._address, head=self._head, archive=archive)
+            self._store.start()
+        if self._spec.store:
+            self._link = HeadLink(self._spec, lambda: self._status)
+            self._link.start()
+        self._notices.start()
+
+    def _say(self, state: str, message: str = "", **facts: Any) -> None:
+        self._status = replace(self._status, state=state, message=message, **facts)
+        self._folder.write_status(self._status)
+
+    def _end(self, state: str, message: str, code: str = "") -> None:
+        limit_s = _END_S if self._spec.shutdown else math.inf  # a process that cannot be killed ends with its machine
+        end_processes(os.getpid(), limit_s=limit_s)
+        end_leftovers(self._spec.token, limit_s=limit_s)
+        shutil.rmtree(str(scratch_of(self._spec.token)), ignore_errors=True)
+        try:
+            self._say(state, message, code=code, ended_at=time.time())
+        except OSError as error:  # such as a full disk; the head hears the status, and the machine ends
+            _log(f"the status was not written: {error}\n")
+        if self._link is not None:
+            self._link.post()
+        if self._store is not None and state == "ended":
+            self._store.await_told()
+
+    def _linger(self) -> None:
+        """Keep the machine of a worker that failed, until the head ends it or it is to end for another reason."""
+        if not self._spec.shutdown or not self._spec.store:
+            return
+        try:
+            while True:
+                with contextlib.suppress(OSError):  # a notice that cannot be written changes nothing any more
+                    self._look()
+                time.sleep(_LOOK_S)
+        except _NodeEnded:
+            self._end_machine()
+
+    def _end_machine(self) -> None:
+        """End this machine, if it is rented; returns only if it is not."""
+        while self._spec.shutdown:
+            done = subprocess.run(
+                ["sh", "-c", self._spec.shutdown], stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
+            )
+            _log(f"`{self._spec.shutdown}` exited with {done.returncode}\n")
+            time.sleep(_SHUTDOWN_AGAIN_S)
+
+    def _look(self) -> None:
+        """Raise _NodeEnded if the node must end now; pass a notice on once."""
+        link = self._link
+        reason = ends_because(
+            self._spec,
+            age_s=boot_clock() - self._status.began_s,
+            is_stop_requested=self._folder.is_stop_requested or (link is not None and link.is_stop_requested),
+            silent_s=0.0 if link is None else link.silent_s,
+        )
+        if reason:
+            raise _NodeEnded(reason)
+        at = self._notices.at
+        if at is not None and at != self._status.notice_at:
+            write_atomic(self._folder.path / "notice.json", json.dumps({"at": at}).encode())
+            self._say(self._status.state, self._status.message, notice_at=at)
+            self._is_drained = False
+        if not self._is_drained and self._status.state == "ready":
+            self._is_drained = True
+            self._drain(float(self._status.notice_at or 0.0))
+
+    def _drain(self, at: float) -> None:
+        """Tell Ray that the node goes; the process that does it is collected with others."""
+        with open(str(self._folder.log("drain")), "ab") as log:
+            subprocess.Popen(
+                drain_command(self._python, self._head, f"{NODE_NAME}{self._spec.number}", at),
+                env=ray_environment(self._environ, self._spec),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _set_up(self) -> None:
+        for command in self._spec.setup:
+            self._say("setup", command)
+            with open(str(self._folder.log("setup")), "ab") as log:
+                log.write(b"$ %s\n" % command.encode())
+                log.flush()
+                child = subprocess.Popen(
+                    ["bash", "-c", command], env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+                while child.poll() is None:
+                    self._look()
+                    time.sleep(_LOOK_S)
+            if child.returncode:
+                last = last_lines(self._folder.log("setup"))
+                message = f"set-up: `{command}` exited with {child.returncode}: {last}"
+                raise PreconditionError(message, hint="correct `setup` in the cluster's file", code="setup-failed")
+
+    def _start_ray(self) -> list[int]:
+        """Start Ray; return the numbers of its raylets."""
+        reading, writing = os.pipe()
+        os.set_inheritable(writing, True)
+        start = StartSpec(self._spec.number, self._head, self._options(), 1, writing)
+        argv = [self._python, os.path.abspath(sys.argv[0]), "ray-start", start.to_text()]
+        with open(str(self._folder.log("ray")), "ab") as log:
+            subprocess.Popen(
+                argv,
+                env=ray_environment(self._environ, self._spec),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writing,),
+            )
+        os.close(writing)
+        return self._await_ray(reading)
+
+    def _options(self) -> tuple[str, ...]:
+        scratch = scratch_of(self._spec.token)
+        make_private(scratch)
+        return ray_options(self._spec, scratch, address=self._address, head=self._head)
+
+    def _await_ray(self, reading: int) -> list[int]:
+        received, end_s = b"", time.monotonic() + _START_S
+        while time.monotonic() < end_s:
+            self._look()
+            if not select.select([reading], [], [], _LOOK_S)[0]:
+                continue
+            piece = os.read(reading, 1 << 16)
+            *lines, received = (received + piece).split(b"\n")
+            for event in (decode_json(line) for line in lines):
+                if "error" in event:
+                    raise PreconditionError(
+                        f"{event['error']}: {last_lines(self._folder.log('ray'))}", code="ray-failed"
+                    )
+                if "started" in event:
+                    os.close(reading)
+                    self._warning = "" if event.get("authenticates", True) else _NO_TOKENS
+                    return [int(each) for each in event["started"]]
+            if not piece:
+                raise PreconditionError(f"Ray did not start: {last_lines(self._folder.log('ray'))}", code="ray-failed")
+        message = f"Ray did not start within {_START_S:g} s"
+        raise PreconditionError(message, hint="is the head's port reachable from here?", code="ray-failed")
+
+    def _start_monitor(self) -> None:
+        """Start Ray's autoscaler on the head of rented machines; returns when it has listed them."""
+        if not self._spec.is_scaled:
+            return
+        environ = ray_environment(self._environ, self._spec)
+        self._monitor = RayMonitor(self._folder, self._python, environ, self._head)
+        self._say("starting", "Ray's autoscaler")
+        self._monitor.prepare()
+        self._monitor.start()
+        while not self._monitor.is_ready():
+            self._look()
+            reap()
+            time.sleep(_LOOK_S)
+
+    def _watch(self, raylets: Sequence[int]) -> None:
+        processes = [identify(pid) for pid in raylets]
+        while True:
+            self._look()
+            reap()
+            if self._monitor is not None:
+                self._monitor.look()
+            for process in processes:
+                if process is None or identify(process.pid) != process:
+                    raise PreconditionError(f"Ray ended: {last_lines(self._folder.log('ray'))}", code="ray-failed")
+            time.sleep(_LOOK_S)
+
+
+def ends_because(spec: NodeSpec, *, age_s: float, is_stop_requested: bool, silent_s: float = 0.0) -> str:
+    """Return why a node must end now; empty if it goes on. Pure."""
+    if is_stop_requested:
+        return "stopped"
+    if spec.ttl_s is not None and age_s >= spec.ttl_s:
+        return f"its time to live of {spec.ttl_s:g} s is over"
+    if silent_s > silence_limit_s(spec):
+        return f"the head has been silent for {silent_s:.0f} s"
+    return ""
+
+
+def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
+    """End a node: ask its agent, then end what is left; return 0 if nothing of it is alive."""
+    folder = NodeFolder(path)
+    try:
+        spec = folder.read_spec()
+    except PreconditionError:
+        return 1 if (path / "spec.json").exists() else 0  # a machine that was only claimed has no agent
+    folder.request_stop()
+    end_s = time.monotonic() + timeout_s
+    while find_by_environment(NODE_VARIABLE, spec.token) and _agent_of(folder) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    end_leftovers(spec.token)
+    shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
+    status = folder.read_status()
+    if status is not None and status.ended_at is None:
+        folder.write_status(replace(status, state="ended", message="stopped", ended_at=time.time()))
+    return 1 if find_by_environment(NODE_VARIABLE, spec.token) else 0
+
+
+def _agent_of(folder: NodeFolder) -> int | None:
+    status = folder.read_status()
+    if status is None or status.ended_at is not None:
+        return None
+    pid = int(status.process.partition(":")[0])
+    found = identify(pid)
+    return pid if found is not None and str(found) == status.process else None

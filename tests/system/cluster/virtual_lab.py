@@ -1,0 +1,141 @@
+"""Virtual clusters of a test: opened by their file, with faults, and gone without a trace at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from windlass.cluster.config import ClusterConfig
+from windlass.cluster.machine import Machine
+from windlass.cluster.places import MachinePlace, open_place
+from windlass.cluster.providers.protocol import CreateRequest
+from windlass.cluster.providers.virtual.provider import VirtualProvider
+from windlass.cluster.providers.virtual.records import CloudFolder
+from windlass.config.loading import load_config
+from windlass.core import process
+from windlass.testing.provider_conformance import ProviderBench
+
+FILE = "{name: lab, place: {virtual: {}}, groups: {workers: {types: [small], max: 9}}}"
+
+
+class VirtualLab:
+    """One virtual cluster, as its client has it."""
+
+    def __init__(self, folder: Path, cluster: str = "lab-1") -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.cluster = folder.resolve(), cluster
+        self.config = load_config(ClusterConfig, FILE, source="cluster.yaml").value
+        self.cloud = CloudFolder(self.folder / "virtual")
+        self.place: MachinePlace = open_place(
+            self.config, cluster=cluster, folder=folder, archive=folder / "windlass.pyz"
+        )
+
+    @property
+    def provider(self) -> VirtualProvider:
+        assert isinstance(self.place.provider, VirtualProvider)
+        return self.place.provider
+
+    def create(self, token: str, count: int = 1, boot: bytes = b"", deadline_at: float | None = None) -> list[Machine]:
+        choice = self.provider.choices(self.config, "workers")[0]
+        request = CreateRequest(
+            token=token,
+            cluster=self.cluster,
+            group="workers",
+            count=count,
+            choice=choice,
+            boot=boot,
+            deadline_at=deadline_at,
+        )
+        return list(self.provider.create(request))
+
+    def running(self, token: str) -> list[Machine]:
+        """Wait until the machines of a request run, and return them."""
+        until(lambda: all(each.state == "running" for each in self.provider.find(token)), f"{token} to run")
+        return list(self.provider.find(token))
+
+    def bench(self) -> ProviderBench:
+        return ProviderBench(
+            self.provider,
+            self.config,
+            cluster=self.cluster,
+            faults=self.faults,
+            cut=lambda machine: self.provider.call("lab.power-cut", ids=[machine]),
+            unknown_id="v-0000000000",
+        )
+
+    @contextmanager
+    def faults(self, kind: str) -> Iterator[None]:
+        self.provider.call("lab.faults", faults=[{"kind": kind, "verb": "create", "count": 1000}])
+        yield
+        self.provider.call("lab.faults", faults=[])
+
+    def servers(self) -> list[int]:
+        """Return the processes of this folder's server: those whose command line names it."""
+        words = f"windlass.cluster.providers.virtual.server\0{self.cloud.path}\0".encode()
+        return [pid for pid in process.descendants(1) if words in _bytes(f"/proc/{pid}/cmdline")]
+
+    def kill_server(self) -> int:
+        """SIGKILL the server, and wait until it is gone; return how many there were."""
+        found = [each for pid in self.servers() if (each := process.identify(pid)) is not None]
+        for each in found:
+            process.send_signal(each.pid, signal.SIGKILL)
+        until(lambda: not any(process.is_alive(each) for each in found), "the server to die")
+        return len(found)
+
+    def boot_log(self, machine: str) -> str:
+        path = self.cloud.machine(machine) / "boot.log"
+        return path.read_text() if path.exists() else ""
+
+    def processes(self) -> list[int]:
+        """Return all processes of machines, by the variable that user data and process 1 have."""
+        ids = list(self.cloud.read().machines)
+        return process.find_by_environment("WINDLASS_VIRTUAL_ID", *ids) if ids else []
+
+    def traces(self) -> list[str]:
+        """Return what the cluster has on this machine now: processes, links, namespaces' mounts."""
+        found = [f"process {pid}" for pid in (*self.processes(), *self.servers())]
+        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
+        found += [line for line in links if str(self.cloud.path) in line]
+        found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
+        return found
+
+    def down(self) -> None:
+        """End everything, as `windlass cluster down` does."""
+        while machines := self.provider.list_machines(self.cluster):
+            self.provider.terminate([each.id for each in machines])
+            time.sleep(0.1)
+        self.place.close()
+        assert self.traces() == []
+
+
+def until(condition: Callable[[], object], what: str, limit_s: float = 300.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, f"waited {limit_s:g} s for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def virtual_lab(folder: Path, cluster: str = "lab-1") -> Iterator[VirtualLab]:
+    lab = VirtualLab(folder, cluster)
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+def links() -> set[str]:
+    """Return the bridges and cables of all virtual clusters."""
+    return {name for name in os.listdir("/sys/class/net") if name.startswith("wlv")}
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
