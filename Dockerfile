@@ -23,7 +23,7 @@ RUN uv venv --python ${PYTHON} ${VIRTUAL_ENV} \
 
 ARG EXTRAS=all
 COPY pyproject.toml /src/
-RUN if [ -n "${EXTRAS}" ]; then extras= && for each in $(echo "${EXTRAS}" | sed 's/all/beaker,data,keyring,post,ray,train,tune/; s/,/ /g'); do \
+RUN if [ -n "${EXTRAS}" ]; then extras= && for each in $(echo "${EXTRAS}" | sed 's/all/aws,beaker,data,keyring,post,ray,train,tune/; s/,/ /g'); do \
       extras="${extras} --extra ${each}"; done \
  && uv pip install ${INDEX:+--default-index ${INDEX}} -c /src/requirements/base.txt -r /src/pyproject.toml ${extras}; fi
 

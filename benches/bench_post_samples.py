@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from windlass.post.control.records import PlanGroup, ReserveBatch
-from windlass.post.control.sample_frames import LogEntry
-from windlass.post.control.sample_log import SampleLog
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
+from windlass.post.samples.frames import LogEntry
+from windlass.post.samples.log import SampleLog
+from windlass.post.samples.records import PlanGroup, ReserveBatch
 
 US_TARGET, REOPEN_S_TARGET, GROWTH_MB_TARGET = 20.0, 2.0, 5.0
 GROUPS, MEMBERS = 32, 8

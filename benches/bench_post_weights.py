@@ -23,10 +23,10 @@ from statistics import median
 import torch
 
 from windlass.config.encode import to_data
-from windlass.post.rollout.remote import EngineSpec, RemoteEngine
 from windlass.post.rollout.types import SampleId, SampleRequest, Sampling
 from windlass.post.weights.files import FileWeightStore
 from windlass.post.weights.probe import make_probe
+from windlass.post.workers.remote import EngineSpec, RemoteEngine
 from windlass.train.model.config import AttentionConfig, ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights

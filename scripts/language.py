@@ -25,8 +25,8 @@ DIALECT = {
 }
 """Word or form -> pattern of the old dialect (HOUSE_STYLE, Language), searched in every text that is not a docstring."""
 QUESTION = re.compile(r"(?:What|Whether|One|Where|How)\b")
-ONE_IDEA = frozenset({"Experiment", "Recipe", "TuneReportCheckpointCallback"})
-"""Classes of one name on purpose: an experiment with methods and its fields, gantry's own name, Ray's names."""
+ONE_IDEA = frozenset({"Cluster", "Experiment", "Recipe", "TuneReportCheckpointCallback"})
+"""Classes of one name on purpose: a cluster and Beaker's, an experiment with methods and its fields, gantry's own name, Ray's names."""
 
 
 def main() -> int:

@@ -22,8 +22,10 @@ from hypothesis import HealthCheck, settings
 from tests.lab import leaks, limits, order
 from tests.lab.components import COMPONENTS, is_present, is_required
 from tests.lab.fixtures import (  # noqa: F401  fixtures are found by their names
+    _cloud,
     at_docker,
     at_slurm,
+    cloud,
     docker,
     hosts,
     registry,
@@ -31,7 +33,7 @@ from tests.lab.fixtures import (  # noqa: F401  fixtures are found by their name
     slurm_accounting,
 )
 
-LAB_FIXTURES = {"docker", "hosts", "slurm", "slurm_accounting"}
+LAB_FIXTURES = {"cloud", "docker", "hosts", "slurm", "slurm_accounting"}
 KINDS = ("unit", "sim", "system", "soak")
 
 # The fake Beaker's grpc would have its say at every fork of this process, which is none of its business.

@@ -32,7 +32,7 @@ _HOMES = {
     "launch": "windlass.launcher.api",
     "load": "windlass.launcher.api",
 }
-_PACKAGES = frozenset({"report", "spec", "train", "tune"})
+_PACKAGES = frozenset({"cluster", "report", "spec", "train", "tune"})
 
 
 def __getattr__(name: str) -> object:

@@ -1,3 +1,4 @@
+from windlass import cluster as cluster
 from windlass import report as report
 from windlass import spec as spec
 from windlass import train as train

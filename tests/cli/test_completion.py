@@ -45,6 +45,14 @@ FREE_NAMES = {
     ("beaker why", "experiment"),
     ("beaker fetch", "task"),
     ("secret set", "rest"),
+    ("train worker", "task"),
+    ("train worker", "device"),
+    ("cluster submit", "arguments"),
+    ("cluster submit", "more"),
+    ("cluster exec", "command"),
+    ("cluster logs", "run"),
+    ("cluster rsync-up", "there"),
+    ("cluster rsync-down", "there"),
 }
 """Names that a person makes up, and what only Beaker knows, which no shell asks while somebody types."""
 

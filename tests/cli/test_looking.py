@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -395,6 +396,23 @@ def test_ps_shows_site_shape_and_progress(windlass: Windlass, home: Path) -> Non
         tasks=[{"name": "train", "shape": {"nodes": 1, "gpus": 0}}],
     )
     assert windlass("ps", "--state", "failed").out.splitlines()[1].split()[2:5] == ["local", "1", "cpu"]
+
+
+def test_show_names_what_a_run_waits_for(windlass: Windlass, home: Path) -> None:
+    script = RunScript(Home(home), "later-bbbbbbbb").submit().start()
+    of: dict[str, Any] = {"task": "train", "attempt": 1, "rank": 0, "phase": "step"}
+    what = "answers from worker 2"
+    script.job.append(events.PROGRESS, **of, step=7, waits_for=what, since=1_700_000_000.0)
+    page = windlass("show", "later-bbbbbbbb").out
+    assert f"waits for  {what}, since 2023-11-1" in page
+    task = json.loads(windlass("show", "later-bbbbbbbb", "--json").out)["tasks"]["train"]
+    assert task["waits_for"] == {"what": what, "since": 1_700_000_000.0}
+    script.clock.sleep(1.0)
+    script.job.append(events.PROGRESS, **of, step=8)
+    assert "waits for" not in windlass("show", "later-bbbbbbbb").out
+    script.job.append(events.PROGRESS, **of, step=8, waits_for=7, since="x")  # damaged: never a traceback
+    assert "waits for" not in windlass("show", "later-bbbbbbbb").out
+    script.close()
 
 
 def test_ps_folds_the_trials_of_a_sweep(windlass: Windlass, home: Path) -> None:

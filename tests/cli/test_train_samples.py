@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Windlass
-from tests.post.control.test_sample_log import scored
+from tests.post.samples.test_log import scored
 from tests.runs.journals import RunScript
 from windlass.cli.verbs.run.train import train_command
 from windlass.post import read_samples
-from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch
-from windlass.post.control.sample_log import SampleLog
+from windlass.post.samples.log import SampleLog
+from windlass.post.samples.records import DropGroup, PlanGroup, ReserveBatch
 from windlass.runs.home import Home
 
 
@@ -81,6 +81,7 @@ def test_json_lines_hold_everything(windlass: Windlass, folder: Path) -> None:
     assert first.pop("stored_at") > 1e9
     assert first == {
         "schema": "windlass.sample/1",
+        "episode": None,
         "step": 0,
         "group": 0,
         "member": 0,
@@ -137,7 +138,7 @@ def test_a_run_is_found_by_its_name(windlass: Windlass, home: Path) -> None:
 def test_a_replay_may_name_a_run(windlass: Windlass, home: Path) -> None:
     run = RunScript(Home(home), "hello-aaaaaaaa").submit().start(1).close()
     folder = filled(run.checkpoints("train"))
-    words = ("train", "grpo", "model.from=x", "--dry-run", "--json")
+    words = ("train", "grpo", "model.from=x", "objective.correction={clamp_max: 2}", "--dry-run", "--json")
     shown = json.loads(windlass(*words, "rollout.replay=hello").out)
     assert shown["recipe"]["rollout"]["replay"] == str(folder)
     assert windlass(*words, "rollout.replay=none").code == 4

@@ -70,6 +70,12 @@ def test_all_mistakes_come_at_once_and_nothing_is_printed(windlass: Windlass) ->
         (("tiny", "stop"), 3, "the override `stop` sets nothing"),
         (("tiny", "--plan", "gpu=h20"), 2, "unknown GPU `h20`"),
         (("tiny", "--plan", "world=3"), 3, "data.batch_tokens: 32 rows of 128 tokens are not divisible by 3"),
+        (
+            ("tiny", "--plan", "--ray-learners", "3"),
+            3,
+            "data.batch_tokens: 32 rows of 128 tokens are not divisible by 3",
+        ),
+        (("tiny", "--ray-learners", "3"), 3, "data.batch_tokens: 32 rows of 128 tokens are not divisible by 3"),
         (("tiny", "world=3", "--dry-run"), 3, "unknown key `world` at the top level"),
     ],
 )
@@ -98,6 +104,19 @@ def test_the_plan_is_printed_and_warnings_go_elsewhere(windlass: Windlass, monke
         7_298_617_344,
         64,
     )
+
+
+def test_the_plan_of_post_training_has_engine_devices_and_sandbox(windlass: Windlass) -> None:
+    words = ("train", "grpo", "--plan", "model=llama-1m", "gpu=h100-80gb", "rollout.num_slots=512")
+    result = windlass(*words)
+    assert result.code == 0
+    assert "\nengine: 512 slots of 1280 tokens, 2.5 MiB each; weights 6.0 MiB; 1 in all\n" in result.out
+    assert "\nmemory of a learner (estimate)\n" in result.out
+    assert "sandbox" not in result.out
+    assert "warning: rollout.num_slots=512, but an engine has at most 256 answers to generate" in result.err
+    data = json.loads(windlass(*words, "--json").out)
+    assert (data["schema"], data["post"]["engine"]["num_slots"]) == ("windlass.train-plan/1", 512)
+    assert data["post"]["memory_total_bytes"].keys() == {"a learner"}
 
 
 def test_fields_and_help_of_a_recipe_show_its_values(windlass: Windlass) -> None:
@@ -179,3 +198,15 @@ def test_shells_complete_recipes_files_and_fields(tmp_path: Path, monkeypatch: p
     context.params["file"] = "tiny"
     assert complete_recipes(context, overrides, "optim.lr") == ["optim.lr="]
     assert complete_recipes(context, overrides, "--no_") == ["--no_checkpoints=", "--no_evals="]
+
+
+def test_learners_on_ray_need_ray_and_no_torchrun(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    result = windlass("train", "tiny", "--ray-learners", "2", "data.sources.0.path=text.txt")
+    assert result.code == 8
+    assert "--ray-learners needs Ray, but RAY_ADDRESS is not set" in result.err
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    result = windlass("train", "tiny", "--ray-learners", "2")
+    assert result.code == 2
+    assert "--ray-learners starts processes, and this is one of 2 already" in result.err

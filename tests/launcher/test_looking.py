@@ -46,6 +46,14 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "ckpt evaluate": (".", "rows.jsonl"),
     "ckpt export": (".",),
     "ckpt generate": (".",),
+    "cluster ls": (),
+    "cluster show": ("lab",),
+    "cluster logs": ("lab",),
+    "cluster monitor": ("lab",),
+    "cluster dashboard": ("lab",),
+    "cluster get-head-ip": ("lab",),
+    "cluster get-worker-ips": ("lab",),
+    "cluster import": ("play.yaml",),
     "doctor": (),
     "secret ls": (),
     "data ls": (),
@@ -77,9 +85,11 @@ ALSO_LOOKING = (
 
 ACTING = frozenset(
     {
-        *("init", "launch", "train", "stop", "retry", "resume", "rerun", "gc", "mason", "gantry run"),
+        *("init", "launch", "train", "train worker", "stop", "retry", "resume", "rerun", "gc", "mason", "gantry run"),
         *("sweep launch", "sweep resume", "sweep stop", "sweep extend", "ckpt import", "archive import"),
         *("secret set", "secret rm", "site add", "site check", "image build"),
+        *("cluster up", "cluster down", "cluster submit", "cluster exec", "cluster attach", "cluster reconcile"),
+        *("cluster sync", "cluster rsync-up", "cluster rsync-down"),
         *("data add", "data build", "data gc", "data pull", "data push", "data rm"),
     }
 )

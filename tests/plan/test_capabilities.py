@@ -5,11 +5,13 @@ import dataclasses
 from windlass.plan.capabilities import RULES, Treatment, settings
 from windlass.spec import (
     Best,
+    BestCheckpoint,
     Bundle,
     Checkpoints,
     Context,
     DataSource,
     Env,
+    Evaluate,
     Experiment,
     Gpus,
     KeptCheckpoints,
@@ -41,6 +43,8 @@ def test_every_setting_has_a_treatment() -> None:
         "retain.checkpoints.best": Best,
         "tasks.*.gpus": Gpus,
         "tasks.*.checkpoints": Checkpoints,
+        "tasks.*.evaluate": Evaluate,
+        "tasks.*.evaluate.best": BestCheckpoint,
         "tasks.*.stall": Stall,
     }
     expected = leaves(Experiment, "", nested) - {"data", "tasks"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from windlass.core.errors import SpecError
 from windlass.post.control.synchronous import SyncRollouts
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.rollout.embedded import EmbeddedEngine
+from windlass.post.weights.files import FileWeightStore
+from windlass.post.weights.store import WeightRef
 from windlass.testing.distributed import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.checkpoint.files import open_files
@@ -189,11 +192,28 @@ def test_rollouts_come_from_the_merged_model(tmp_path: Path, answering: Path) ->
     rollouts_of(trainer).close()
 
 
-def test_workers_get_the_merged_model(tmp_path: Path, answering: Path) -> None:
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def test_workers_get_the_adapter_alone_and_merge_it(
+    tmp_path: Path, answering: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     overrides = (LORA, *BOUND, "duration=4steps", "optim.lr=3e-2", "rollout.temperature=2", "async.workers=1")
     trainer = trainer_of(grpo(tmp_path, answering, *overrides))
-    start = parts(trainer)
+    start, publish = parts(trainer), FileWeightStore.publish
+    sizes: list[tuple[int, int]] = []
+
+    def publish_and_measure(self: FileWeightStore, *args: Any, **settings: Any) -> WeightRef:
+        ref = publish(self, *args, **settings)
+        if settings:
+            sizes.append((size_of(self.folder / f"v{ref.version:08d}"), size_of(self.folder / "base/v00000000")))
+        return ref
+
+    monkeypatch.setattr(FileWeightStore, "publish", publish_and_measure)
     assert trainer.fit().is_finished  # a worker checks every version against the learner's log-probabilities
+    assert len(sizes) == 4
+    assert all(0 < adapter < 0.3 * base for adapter, base in sizes)  # of a model of 35 thousand parameters
     own, frozen = parts(trainer)
     assert equal(frozen, start[1])
     assert not equal(own, start[0])

@@ -150,11 +150,22 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path, models: tuple[Path, P
     assert all(torch.equal(one, other) for one, other in islice(pairs, None))
 
 
+def test_answers_of_older_students_are_corrected_for(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    student, teacher = models
+    settings = ("async.bound=2", "objective.correction={clamp_max: 2}", "duration=6steps", "optim.lr=2e-2")
+    trainer = trainer_of(distill(tmp_path, student, f"teacher.from={teacher}", *settings))
+    assert trainer.fit().is_finished
+    assert isinstance(trainer.loader, RolloutLoader)
+    assert trainer.loader.metrics["rollout/lag_max"] >= 1
+
+
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
         (("teacher=null",), "there is nothing to learn"),
         (("teacher.from=nowhere",), "no model at nowhere"),
+        (("async.bound=1",), "answers are of older weights, and nothing corrects that"),
+        (("rollout.replay=x",), "answers are of another policy, and nothing corrects that"),
         (("rollout.epochs=2",), "`rollout.epochs` is not supported in distillation"),
         (("rollout.drop_constant_groups=false",), "not supported in distillation"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from click.testing import CliRunner
 from tests.post.addition import TINY_MODEL, write_pairs, write_sums
 from windlass.cli.verbs.run.ckpt import ckpt_command
 from windlass.core.errors import SpecError, UsageError
-from windlass.post.evaluation import evaluate_checkpoint, pass_at
+from windlass.post.evaluation import EvaluateAnswers, evaluate_checkpoint, pass_at
 from windlass.post.objectives.batch import TokenBatch
+from windlass.testing.distributed import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.generation.continuation import continue_texts
 from windlass.train.parallel.world import World
@@ -122,6 +124,50 @@ def test_answers_that_cannot_be_scored_are_left_out(tmp_path: Path, prompts: Pat
     assert found["eval/reward"] == found["eval/pass@1"] == 1.0
 
 
+def _trained(
+    world: World, recipe: str, overrides: tuple[str, ...]
+) -> tuple[dict[int, dict[str, float]], dict[str, list[float]]]:
+    """The metrics that a process found by step, and the final weights."""
+    trainer = build_trainer(resolve(recipe, overrides), world)
+    found: dict[int, dict[str, float]] = {}
+    for callback in trainer.callbacks.values():
+        if isinstance(callback, EvaluateAnswers):
+
+            def measured(measure: Callable[[], Mapping[str, float] | None] = callback.measure) -> Mapping[str, float]:
+                return found.setdefault(trainer.step, dict(measure() or {}))
+
+            callback.measure = measured  # type: ignore[method-assign]
+    trainer.fit()
+    return found, {name: value.flatten().tolist() for name, value in trainer.module.state_dict()["model"].items()}
+
+
+@pytest.mark.parametrize("recipe", ["sft", "grpo", "distill"])
+def test_processes_share_the_prompts_of_an_evaluation(tmp_path: Path, prompts: Path, recipe: str) -> None:
+    base = sft(tmp_path, "base", "duration=30steps")
+    trainer_of(base).fit()
+    answers = (
+        "samples: 3, temperature: 0.8, pass_at: [1, 2], every: 1steps, at_start: true, reward: {verifiers: [exact]}"
+    )
+    settings = (
+        f"model.from={tmp_path / 'base'}",
+        "data.template=plain",
+        "data.max_length=32" if recipe == "sft" else "data.max_length=16",
+        f"data.mix.0.source={tmp_path / 'sums.jsonl' if recipe == 'sft' else prompts}",
+        f"data.cache={tmp_path / 'cache'}",
+        "data.batch_rows=4",
+        "duration=2steps",
+        f"evaluate={{mix: [{{source: {prompts}}}], max_new_tokens: 4, num_slots: 4, {answers}}}",
+        *{"sft": (), "grpo": ("reward.verifiers=[exact]",), "distill": (f"teacher.from={tmp_path / 'base'}",)}[recipe],
+        *(() if recipe == "sft" else ("rollout.max_new_tokens=4", "rollout.num_slots=4")),
+    )
+    both = (*settings, f"checkpoint.folder={tmp_path / 'two'}")
+    first, second = run_distributed_test(_trained, num_processes=2, args=(recipe, both))
+    assert first == second
+    assert sorted(first[0]) == [0, 1, 2]
+    alone, _ = _trained(World(device=torch.device("cpu")), recipe, (*settings, f"checkpoint.folder={tmp_path / 'one'}"))
+    assert first[0][0] == alone[0]  # of the same weights
+
+
 @pytest.mark.parametrize("recipe", ["dpo", "grpo"])
 def test_preferences_and_policies_are_evaluated_too(tmp_path: Path, prompts: Path, recipe: str) -> None:
     trainer_of(sft(tmp_path, "base")).fit()
@@ -189,7 +235,8 @@ def test_the_command_prints_reports_and_writes(tmp_path: Path, prompts: Path) ->
         (("samples=2", *ANSWERS), "all 2 answers to a prompt are equal"),
         (("pass_at=2", *ANSWERS), "pass@2 needs 2 answers"),
         (("every=5steps", *ANSWERS), "`every` has no effect outside training"),
-        ((*ANSWERS, "reward.length_weight=0.1"), "neither shaped nor normalised"),
+        ((*ANSWERS, "reward.shuffle=true"), "not shaped, normalised or shuffled"),
+        ((*ANSWERS, "reward.length_weight=0.1"), "not shaped, normalised or shuffled"),
         ((), "nothing scores the answers"),
         (("max_new_tokens=61", "reward.verifiers=[exact]"), "the model's maximum is 64"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,14 +13,18 @@ from torch import Tensor
 
 from tests.post.addition import TINY_MODEL, write_sums
 from windlass.core.errors import NotFoundError, SpecError
-from windlass.post.control.config import RetireConfig
-from windlass.post.control.prompts import RetiredPrompts
+from windlass.post.control import build
+from windlass.post.control.config import PoolsConfig, PoolWeights, RetireConfig
+from windlass.post.control.prompts import PromptPools
 from windlass.post.control.rollouts import RolloutLoader
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.objectives.module import ObjectiveModule
+from windlass.post.rollout.embedded import EmbeddedEngine
+from windlass.post.samples.reader import read_samples
 from windlass.train.build import build_trainer
 from windlass.train.data.protocol import NotReady
 from windlass.train.hf.sources import load_model
+from windlass.train.modules.protocol import StepFacts
 from windlass.train.parallel.world import World
 from windlass.train.resolve import ResolvedRecipe, resolve
 from windlass.train.trainer import Trainer
@@ -110,6 +115,53 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path: Path, base: Path) -> None:
     assert rollouts_of(second).metrics == rollouts_of(whole).metrics
 
 
+@pytest.mark.parametrize("what", ["cache", "weights"])
+def test_a_run_whose_engine_lends_its_memory_is_the_same_run(
+    tmp_path: Path, base: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it goes on from a run that did not."""
+    whole = trainer_of(grpo(tmp_path, base, "duration=3steps", f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    trainer_of(grpo(tmp_path, base, "duration=3steps", "stop=1steps")).fit()
+    engines: list[EmbeddedEngine] = []
+
+    def engine_of(*args: Any, **settings: Any) -> EmbeddedEngine:
+        engines.append(EmbeddedEngine(*args, **settings))
+        return engines[-1]
+
+    monkeypatch.setattr(build, "EmbeddedEngine", engine_of)
+    lending = trainer_of(grpo(tmp_path, base, "duration=3steps", f"rollout.colocate={what}"))
+    held: list[tuple[int, ...]] = []
+    train, module = lending.module.train_batch, lending.module
+
+    def train_batch(batch: TokenBatch, facts: StepFacts) -> object:
+        engine = engines[0]
+        tensors = engine._slots.tensors(), engine._model.parameters()
+        held.append(tuple(sum(each.untyped_storage().nbytes() for each in part) for part in tensors))
+        return train(batch, facts)
+
+    monkeypatch.setattr(module, "train_batch", train_batch)
+    lending.fit()
+    weights = 0 if what == "weights" else sum(each.numel() * 4 for each in module.model.parameters())
+    assert held == [(0, weights)] * 2
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in module.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("rollout.only=true",), "`colocate` has no effect with `only`"),
+        (("async.bound=1", "objective.correction={clamp_max: 2}"), "rollout.colocate has no effect with async.bound 1"),
+    ],
+)
+def test_colocation_that_would_free_nothing_is_refused(
+    tmp_path: Path, base: Path, overrides: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        grpo(tmp_path, base, "rollout.colocate=cache", *overrides)
+
+
 def test_the_engine_and_the_learner_agree_on_log_probabilities(tmp_path: Path, base: Path) -> None:
     trainer = trainer_of(grpo(tmp_path, base, "rollout.temperature=0.7", "rollout.drop_constant_groups=false"))
     batch = first_batch(trainer)
@@ -120,9 +172,11 @@ def test_the_engine_and_the_learner_agree_on_log_probabilities(tmp_path: Path, b
         assert float(difference_BT.max()) < 1e-4
 
 
-def test_groups_without_variance_are_dropped_and_counted(tmp_path: Path, base: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("objective.kl.coefficient=0.5",), ("rollout.epochs=2",)])
+def test_groups_without_variance_are_dropped_and_counted(tmp_path: Path, base: Path, more: tuple[str, ...]) -> None:
     (tmp_path / "mine.py").write_text("def always(answer, truth):\n    return 1.0\n")
-    trainer = trainer_of(grpo(tmp_path, base, f"reward.verifiers=[{tmp_path / 'mine.py'}:always]", "duration=1step"))
+    always = f"reward.verifiers=[{tmp_path / 'mine.py'}:always]"
+    trainer = trainer_of(grpo(tmp_path, base, always, "duration=1step", *more))
     before = {name: value.clone() for name, value in trainer.module.model.state_dict().items()}
     trainer.fit()
     metrics = rollouts_of(trainer).metrics
@@ -150,7 +204,7 @@ def test_answers_that_cannot_be_scored_are_no_zeros(tmp_path: Path, base: Path) 
         (("reference.from=x",), "`reference` has no effect"),
         (("objective.kl.coefficient=0.1", "reference.from=x"), "no model at x"),
         (("data.microbatch_tokens=18",), "more than a microbatch"),
-        (("rollout.retire.rate=1", "async.bound=2", "objective.correction.clamp_max=2"), "needs `async.bound: 0`"),
+        (("rollout.pools={easy: 0.5, hard: 0.5}",), "both easy and hard"),
         (("rollout.refills=1", "rollout.drop_constant_groups=false"), "`refills` replaces groups that are dropped"),
         (("rollout.retire.rate=1", "rollout.replay=x"), "`retire` chooses prompts"),
         (("rollout.top_p=0.9", "rollout.epochs=2"), "sampled from the likely ones"),
@@ -267,6 +321,53 @@ def test_a_run_that_stops_within_a_batch_resumes_bit_for_bit(tmp_path: Path, bas
     assert rollouts_of(second).metrics == rollouts_of(whole).metrics
 
 
+def test_a_checkpoint_within_a_batch_has_no_samples_if_the_log_has_them(tmp_path: Path, base: Path) -> None:
+    settings = (*MINIBATCHES, "duration=8steps")
+    first = trainer_of(grpo(tmp_path, base, *settings, "stop=2steps"))
+    first.fit()
+    state = rollouts_of(first).state_dict()
+    num_learned = 80 * 4  # answers of a batch have at most 4 tokens
+    assert 0 < len(str(state["proximal"])) <= (num_learned * 4 + 2) // 3 * 4
+    assert state["samples"] == ""
+    (tmp_path / "run" / "samples").rename(tmp_path / "away")
+    with pytest.raises(SpecError, match=r"within the batch of step 0, whose samples are not in this run's folder"):
+        trainer_of(grpo(tmp_path, base, *settings)).fit()
+
+
+def test_a_checkpoint_within_a_batch_has_its_samples_if_nothing_else_stores_them(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with checkpoints at a URL."""
+    monkeypatch.setattr("windlass.post.control.build.log_of", lambda *_: None)
+    settings = (*MINIBATCHES, "duration=8steps")
+    whole = trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    trainer_of(grpo(tmp_path, base, *settings, "stop=3steps")).fit()
+    second = trainer_of(grpo(tmp_path, base, *settings))
+    second.fit()
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+    assert not (tmp_path / "run" / "samples").exists()
+
+
+def test_samples_of_a_batch_are_kept_for_a_checkpoint_within_it(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.post.samples.log._SEGMENT_BYTES", 1)
+    settings = (
+        *("rollout.epochs=3", "rollout.keep_samples=1", "checkpoint.every=1steps", "checkpoint.keep=1"),
+        *("checkpoint.is_async=false", "duration=9steps"),
+    )
+    trainer_of(grpo(tmp_path, base, *settings, "stop=5steps")).fit()
+    assert {each.step for each in read_samples(tmp_path / "run")} == {3}
+    second = trainer_of(grpo(tmp_path, base, *settings))
+    second.fit()
+    whole = trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+
+
 def test_a_resumed_run_samples_with_the_seed_of_its_checkpoint(tmp_path: Path, base: Path) -> None:
     whole = trainer_of(grpo(tmp_path, base, "duration=4steps", "seed=3", f"checkpoint.folder={tmp_path / 'whole'}"))
     whole.fit()
@@ -331,14 +432,74 @@ def test_a_run_that_chooses_its_prompts_resumes_bit_for_bit(tmp_path: Path, base
 
 
 def test_visits_in_a_row_retire_a_prompt() -> None:
-    prompts = RetiredPrompts(RetireConfig(rate=0.5, visits=2, reward=0.9))
+    config = RetireConfig(rate=0.5, visits=2, reward=0.9)
+    prompts = PromptPools(config, None, num_rows=5)
     for rewards in ([1.0, 0.0], [0.5, float("nan")], [1.0, 0.9]):
         prompts.visit(3, rewards)
-        assert 3 not in prompts
+        assert prompts.next_group(3) == 3
     prompts.visit(4, [1.0])
-    again = RetiredPrompts(RetireConfig(rate=0.5, visits=2, reward=0.9))
+    again = PromptPools(config, None, num_rows=5)
     again.load_state_dict(prompts.state_dict())
-    again.visit(3, [0.9, 0.0])
-    assert 3 in again
-    assert 4 not in again
-    assert len(again) == 1
+    again.visit(3, [0.9, None])
+    assert again.next_group(3) == 4
+    assert prompts.next_group(3) == 3  # it has its own state
+    assert again.metrics() == {"rollout/retired_prompts": 1.0, "rollout/passed_over_retired": 1.0}
+
+
+def drawn(pools: PromptPools, count: int) -> list[int]:
+    found = [-1]
+    while len(found) <= count:
+        group = pools.next_group(found[-1] + 1)
+        assert group is not None
+        assert pools.next_group(found[-1] + 1) == group  # asked twice: the same, and counted once
+        found.append(group)
+    return found[1:]
+
+
+def test_prompts_are_drawn_by_the_weights_of_their_pools() -> None:
+    config = PoolsConfig(easy=0.75, hard=0.25, weights=PoolWeights(easy=1.0, normal=4.0, hard=2.0))
+    pools = PromptPools(None, config, num_rows=30, seed=5, rows=lambda group: group % 30)
+    for row in range(10):
+        pools.visit(row, [1.0, 1.0, 1.0, 0.0])
+        pools.visit(row + 10, [1.0, 0.0, 1.0, 0.0])
+        pools.visit(row + 20, [1.0, 0.0, 0.0, None])
+    copy = pools.copy()
+    groups = drawn(pools, 7000)
+    counts = Counter(group % 30 // 10 for group in groups)
+    assert [counts[pool] / counts[1] for pool in range(3)] == pytest.approx([0.25, 1.0, 0.5], rel=0.1)
+    assert drawn(copy, 7000) == groups  # a function of seed, number and visits
+    found = pools.metrics()
+    assert (found["rollout/pool_easy"], found["rollout/pool_hard"]) == (10, 10)
+    passed = found["rollout/passed_over_easy"] + found["rollout/passed_over_hard"]
+    assert passed == groups[-1] + 1 - len(groups)
+    other = PromptPools(None, config, num_rows=30, seed=6, rows=lambda group: group % 30)
+    other.load_state_dict(pools.state_dict())
+    assert drawn(other, 100) != groups[:100]
+
+
+def test_a_pass_without_a_turn_uses_the_first_prompt_that_may_be_used() -> None:
+    config = PoolsConfig(weights=PoolWeights(easy=1e-9, hard=0.0))
+    pools = PromptPools(None, config, num_rows=2, rows=lambda group: group % 2)
+    pools.visit(0, [0.0])
+    pools.visit(1, [1.0])
+    assert drawn(pools, 3) == [1, 3, 5]
+    pools.visit(1, [0.0])
+    assert pools.next_group(6) is None
+
+
+POOLS = "rollout.pools={easy: 0.75, hard: 0.25, weights: {easy: 0, hard: 0.5}}"
+
+
+def test_a_run_with_pools_resumes_bit_for_bit(tmp_path: Path, base: Path) -> None:
+    settings = (POOLS, "rollout.temperature=0.6", "duration=6steps")
+    whole = trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'whole'}"))
+    whole.fit()
+    found = rollouts_of(whole).metrics
+    assert found["rollout/pool_easy"] > 0
+    assert found["rollout/passed_over_easy"] > 0
+    trainer_of(grpo(tmp_path, base, *settings, "stop=3steps")).fit()
+    second = trainer_of(grpo(tmp_path, base, *settings))
+    second.fit()
+    state = whole.module.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in second.module.model.state_dict().items())
+    assert rollouts_of(second).state_dict() == rollouts_of(whole).state_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,18 +10,24 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.post.addition import TINY_MODEL
 from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
 from windlass.core.errors import NotFoundError, PreconditionError, SpecError
-from windlass.post.control.asynchronous import AsyncRollouts, SharedRollouts
-from windlass.post.control.records import oldest_version
-from windlass.post.control.sample_frames import StoredSample, read_headers
-from windlass.post.control.sample_reader import SampleFolder, read_samples
+from windlass.post.control.asynchronous import AsyncRollouts
+from windlass.post.control.shared import SharedRollouts
 from windlass.post.rollout.engine import EngineError
+from windlass.post.samples.frames import StoredSample, read_headers
+from windlass.post.samples.reader import SampleFolder, read_samples
+from windlass.post.samples.records import oldest_version
+from windlass.post.weights.probe import make_probe
+from windlass.post.weights.store import Probe
 from windlass.testing.distributed import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.callbacks.protocol import TrainerCallback
@@ -134,9 +141,15 @@ def test_a_stop_is_heard_while_samples_are_late(
     assert "step 1 has waited 1 s for answers from workers, which are starting" in capfd.readouterr().err
 
 
+def probe_that_refuses(*arguments: Any, **options: Any) -> Probe:
+    probe = make_probe(*arguments, **options)
+    return replace(probe, logp=tuple(tuple(each + 1.0 for each in row) for row in probe.logp))
+
+
 def test_workers_that_keep_dying_end_the_run(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(grpo(tmp_path, base, *BOUND, "async.probe_factor=1e-9"))
-    monkeypatch.setattr("windlass.post.control.build.FLOOR", 1e-12)
+    trainer = trainer_of(grpo(tmp_path, base, *BOUND))
+    # no engine agrees with log-probabilities that are off by one, whatever its CPU rounds
+    monkeypatch.setattr("windlass.post.control.build.make_probe", probe_that_refuses)
     with pytest.raises(EngineError, match=r"worker-0 died 5 times without finishing a sample.*probe"):
         trainer.fit()
 
@@ -176,11 +189,126 @@ def test_two_learners_learn_from_shared_rollouts(tmp_path: Path, base: Path, set
     alone = trainer_of(grpo(tmp_path, base, "duration=3steps", f"checkpoint.folder={tmp_path / 'alone'}"))
     alone.fit()
     for name, value in alone.module.state_dict()["model"].items():
-        assert torch.allclose(torch.tensor(first[name]), value.flatten(), atol=1e-5), name
+        difference = (torch.tensor(first[name]) - value.flatten()).abs().max().item()
+        assert difference <= 1e-4, (name, difference)  # sums in another order; a step moves weights by 3e-3
+
+
+ALWAYS = "def always(answer, truth):\n    return 1.0\n"
+
+
+@pytest.mark.parametrize("refills", [0, 9])
+def test_solved_prompts_are_retired_and_the_run_ends_with_the_last(tmp_path: Path, base: Path, refills: int) -> None:
+    """With `refills` all their groups are dropped, which count as visits too."""
+    (tmp_path / "mine.py").write_text(ALWAYS)
+    settings = (
+        *(*BOUND[:2], f"reward.verifiers=[{tmp_path / 'mine.py'}:always]", f"rollout.refills={refills}"),
+        *("rollout.retire={visits: 2}", "data.batch_rows=5", "duration=50steps"),
+    )
+    trainer = trainer_of(grpo(tmp_path, base, *settings))
+    assert trainer.fit().is_finished
+    assert rollouts_of(trainer).metrics["rollout/retired_prompts"] == 20
+    assert trainer.step < 20
+    visits = Counter(
+        each.scored.prompt_ids for each in read_samples(tmp_path / "run") if each.scored.sample.id.member == 0
+    )
+    assert min(visits.values()) >= 2
+
+
+POOLS = "rollout.pools={easy: 0.75, hard: 0.1, weights: {easy: 0.1, hard: 0.5}}"
+
+
+def test_a_killed_run_plans_by_what_was_reserved_before(tmp_path: Path, base: Path) -> None:
+    """Each plan of the log follows from the batches in front of it, in whichever process it was made."""
+    settings = (
+        *BOUND,
+        POOLS,
+        "rollout.temperature=0.6",
+        "checkpoint.every=4steps",
+        "collect_every=1",
+        "duration=12steps",
+    )
+    overrides = grpo(tmp_path, base, *settings).overrides
+    words = [sys.executable, "-m", "windlass", "train", "grpo", *overrides]
+    for want in (3, 7):
+        process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline and num_steps_stored(tmp_path / "run") < want:
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() in (-signal.SIGKILL, 0)
+    last = trainer_of(grpo(tmp_path, base, *settings))
+    assert last.fit().is_finished
+    assert rollouts_of(last).metrics["rollout/pool_easy"] > 0
+    loader = rollouts_of(trainer_of(grpo(tmp_path, base, *settings, f"checkpoint.folder={tmp_path / 'other'}")))
+    log, samples = SampleFolder(tmp_path / "run" / "samples"), learned(tmp_path / "run")
+    number, num_passed = 0, 0
+    for segment in log.numbers():
+        for _, header in read_headers(log.file(segment).read_bytes())[0]:
+            for row in header["rows"]:
+                if row[0] == "plan":
+                    assert row[1] == loader.pools.next_group(number)
+                    num_passed += row[1] - number
+                    number = row[1] + 1
+                elif row[0] == "reserve":
+                    for at, rewards in loader.visits([each.scored for each in samples if each.step == row[1]]):
+                        loader.pools.visit(at, rewards)
+    assert num_passed > 0
+    assert rollouts_of(last).pools.state_dict() == loader.pools.state_dict()  # that of the checkpoint, too
+
+
+LONG = (
+    # a new model, whose answers have 1 to 400 tokens, and batches that are learned while others are generated
+    *(TINY_MODEL, "model.max_length=512", "data.tokenizer.path=bytes", "data.max_length=16", "rollout.group_size=2"),
+    *("async.bound=4", "async.ahead=3", "objective.correction={clamp_max: 2.0}", "rollout.drop_constant_groups=false"),
+    *("data.batch_rows=2", "rollout.max_new_tokens=400", "data.microbatch_tokens=2048", "duration=10steps"),
+)
+
+
+@pytest.mark.parametrize("in_flight", ["recompute", "keep", "finish"])
+def test_long_answers_go_on_with_new_weights_as_the_setting_says(tmp_path: Path, base: Path, in_flight: str) -> None:
+    assert trainer_of(grpo(tmp_path, base, *LONG, f"async.in_flight={in_flight}")).fit().is_finished
+    samples = learned(tmp_path / "run")
+    assert len(samples) == 10 * 2 * 2
+    lags = [each.step - oldest_version(each.scored.sample.spans) for each in samples if each.step is not None]
+    assert 1 <= max(lags) <= 4
+    spans = [each.scored.sample.spans for each in samples]
+    for each in spans:
+        versions = [span.version for span in each if span.version is not None]
+        assert versions == sorted(set(versions))  # each load begins one span
+        reads = [span.oldest_read for span in each]
+        assert reads == (versions[:1] * len(reads) if in_flight == "keep" else versions)
+    longest = max(len(each) for each in spans)
+    assert longest == 1 if in_flight == "finish" else longest >= 3
+
+
+@pytest.mark.parametrize("settings", [(), ("async.bound=3", "objective.correction={clamp_max: 2.0}")])
+def test_two_learners_take_several_steps_and_resume_within_a_batch(
+    tmp_path: Path, base: Path, settings: tuple[str, ...]
+) -> None:
+    common = ("rollout.minibatches=2", "duration=4steps", *settings)
+    for more in (("stop=3steps",), ()):
+        overrides = grpo(tmp_path, base, *common, *more).overrides
+        first, second = run_distributed_test(_steps, num_processes=2, args=(overrides,))
+        assert first == second
+    found = learned(tmp_path / "run")
+    assert {each.step for each in found} == {0, 2}
+    assert len({(each.scored.sample.id, each.step) for each in found}) == len(found) == 2 * 80
+    if settings:
+        return
+    alone = trainer_of(grpo(tmp_path, base, *common, f"checkpoint.folder={tmp_path / 'alone'}"))
+    alone.fit()
+    weights = torch.cat([value.flatten() for value in alone.module.state_dict()["model"].values()])
+    difference = (torch.tensor([each for name in first for each in first[name]]) - weights).abs()
+    assert float(difference.mean()) < 1e-6  # Adam magnifies the rounding of a few gradients that are almost 0
 
 
 def test_groups_of_equal_rewards_are_replaced_before_they_are_reserved(tmp_path: Path, base: Path) -> None:
     settings = (*BOUND[:2], "rollout.refills=5", "rollout.temperature=0.6", "duration=3steps")
+    sums = [(number * 7 % 10, number * 3 % 10) for number in range(20)]
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in sums]
+    for row in rows[::5]:
+        row["answer"] = "no answer"  # longer than any answer: its group's rewards are equal on every machine
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     trainer = trainer_of(grpo(tmp_path, base, *settings))
     trainer.fit()
     rewards: dict[int, set[float]] = {}

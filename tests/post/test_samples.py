@@ -13,17 +13,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
+from tests.post.test_grpo import base, rollouts_of, trainer_of
+from tests.post.test_grpo import grpo as uncorrected
 from windlass.core.errors import NotFoundError, PreconditionError, SpecError
 from windlass.post import StoredSample, read_samples
-from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.objectives.batch import TokenBatch
 from windlass.post.rollout.embedded import EmbeddedEngine
+from windlass.post.samples.reader import SampleFolder
+from windlass.train.resolve import ResolvedRecipe
 from windlass.train.trainer import Trainer
 
 __all__ = ["base"]
 
 STEPS = "duration=6steps"
+
+
+def grpo(folder: Path, start: Path, *overrides: str) -> ResolvedRecipe:
+    """Resolve a run that corrects for samples of another policy, as replays must."""
+    return uncorrected(folder, start, "objective.correction={clamp_max: 2}", *overrides)
 
 
 def stored(folder: Path) -> list[StoredSample]:
@@ -126,7 +133,7 @@ def test_a_run_without_checkpoints_stores_nothing(tmp_path: Path, base: Path, mo
 
 
 def test_a_second_writer_of_the_samples_is_refused(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.post.control.sample_log._LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("windlass.post.samples.log._LOCK_WAIT_S", 0.1)
     first = trainer_of(grpo(tmp_path, base))
     next(iter(first.loader))
     with pytest.raises(PreconditionError, match="another process writes the samples"):
@@ -137,7 +144,7 @@ def test_a_second_writer_of_the_samples_is_refused(tmp_path: Path, base: Path, m
 def test_old_samples_are_deleted_below_the_oldest_checkpoint(
     tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.post.control.sample_log._SEGMENT_BYTES", 1)
+    monkeypatch.setattr("windlass.post.samples.log._SEGMENT_BYTES", 1)
     settings = ("rollout.keep_samples=1", "checkpoint.every=2steps", "checkpoint.keep=1", "checkpoint.is_async=false")
     trainer_of(grpo(tmp_path, base, STEPS, *settings)).fit()
     assert {each.step for each in stored(tmp_path / "run")} == {5}
@@ -166,6 +173,7 @@ def test_a_replay_ends_with_its_samples(tmp_path: Path, base: Path, whole: tuple
         ("rollout.temperature=0.5", "has another temperature: 1.0, not 0.5"),
         ("reward.verifiers=[exact, f1]", "has no values of the verifier `f1`"),
         ("rollout.only=true", "nothing is generated"),
+        ("objective.correction=null", "answers are of another policy, and nothing corrects that"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(

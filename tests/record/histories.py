@@ -113,8 +113,17 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "step": _NUMBERS,
         "phase_s": st.just(1.0),
     },
+    events.EVALUATION_SKIPPED: {"task": _TASKS, "path": _TEXT, "step": _NUMBERS, "reason": _TEXT},
     events.PROGRESS_ENTRY: {"task": _TASKS, "attempt": _NUMBERS, "path": _TEXT},
-    events.PROGRESS: {"task": _TASKS, "attempt": _NUMBERS, "rank": st.integers(0, 1), "phase": _TEXT, "step": _NUMBERS},
+    events.PROGRESS: {
+        "task": _TASKS,
+        "attempt": _NUMBERS,
+        "rank": st.integers(0, 1),
+        "phase": _TEXT,
+        "step": _NUMBERS,
+        "waits_for": _TEXT,
+        "since": st.floats(0, 1e9),
+    },
     events.METRICS: {
         "task": _TASKS,
         "attempt": _NUMBERS,

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,15 @@ def test_progress_names_its_phase(job: Job) -> None:
     report.progress(step=3)
     report.progress("save")
     assert [(r.data["phase"], r.data["step"]) for r in job.records(events.PROGRESS)] == [("step", 3), ("save", -1)]
+
+
+def test_progress_says_what_the_code_waits_for(job: Job) -> None:
+    report.progress(step=3, waits_for="answers from worker 2 " + "." * 300, waited_s=60.0)
+    report.progress(step=4)
+    waiting, going = (record.data for record in job.records(events.PROGRESS))
+    assert waiting["waits_for"] == ("answers from worker 2 " + "." * 300)[:200]
+    assert time.time() - 120 < waiting["since"] < time.time() - 50
+    assert "waits_for" not in going
 
 
 def test_an_unknown_phase_is_refused_everywhere() -> None:

@@ -154,14 +154,22 @@ class SshShell(_TextShell):
         target: `user@host`, or a name in the user's ssh configuration.
         config: replaces the user's configuration file (`ssh -F`); by default `$WINDLASS_SSH_CONFIG`.
         alive_s: seconds between keepalive messages; the connection ends after three without a response.
+        options: more options of ssh_config(5), which take precedence over windlass's own.
     """
 
     is_local = False
 
     def __init__(
-        self, target: str, *, config: Path | None = None, connect_timeout_s: int = 10, alive_s: int = 5
+        self,
+        target: str,
+        *,
+        config: Path | None = None,
+        connect_timeout_s: int = 10,
+        alive_s: int = 5,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.name = target
+        self._options = dict(options or {})
         stated = os.environ.get(_CONFIG_NAME, "")
         self._config = config or (Path(stated) if stated else None)
         self._connect_timeout_s = connect_timeout_s
@@ -193,11 +201,16 @@ class SshShell(_TextShell):
             raise _unreachable(self.name, done.err, done.code)
         return RawShellResult(done.code, out, done.err)
 
+    def session(self, *options: str, command: Sequence[str] = ()) -> list[str]:
+        """Return the command line of an ssh session of its own, for a terminal (`-t`) or a forwarded port (`-L`)."""
+        line = [_remote_line(command, "")] if command else []
+        return [*self._ssh(*options, ControlMaster="no", ControlPath="none"), *line]
+
     def close(self) -> None:
         """Close the shared connection, if there is one; the next command opens another."""
         exchange(self._ssh("-O", "exit"), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
 
-    def _ssh(self, *more: str) -> list[str]:
+    def _ssh(self, *more: str, **others: str) -> list[str]:
         options = {
             "BatchMode": "yes",
             "StrictHostKeyChecking": "yes",
@@ -211,6 +224,8 @@ class SshShell(_TextShell):
             "ForwardAgent": "no",
             "LogLevel": "ERROR",
             "RemoteCommand": "none",
+            **self._options,
+            **others,
         }
         stated = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
@@ -220,7 +235,8 @@ class SshShell(_TextShell):
 
         Each address and configuration has its own, and `%C` distinguishes the resolved hosts.
         """
-        key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
+        settings = "".join(f"\0{name}={value}" for name, value in sorted(self._options.items()))
+        key = hashlib.sha256(f"{self.name}\0{self._config}{settings}".encode()).hexdigest()[:8]
         return f"{_socket_folder()}/{key}-%C"
 
 

@@ -59,6 +59,13 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("secret", "manage.secret", "Store secrets for runs: set, ls, rm."),
         Entry("doctor", "manage.doctor", "Check that this machine can run experiments."),
     ),
+    "Clusters": (
+        Entry(
+            "cluster",
+            "manage.cluster",
+            "Bring up machines with Ray and use them: up, submit, exec, ls, show, down, ...",
+        ),
+    ),
     "Bring your own": (
         Entry("mason", "compat.mason", "Launch with mason.py's command line, on Beaker or any site."),
         Entry("gantry", "compat.gantry", "Launch with gantry's command line, on Beaker or any site."),

@@ -36,6 +36,10 @@ def _decode(hint: object, data: object) -> object:
         return _record(hint, data)
     if origin is typing.Union:
         return None if data is None else _decode(arguments[0], data)
+    if origin is typing.Literal:
+        if data not in arguments:
+            raise ValueError(f"expected one of {', '.join(map(str, arguments))}, not {data!r:.80}")
+        return data
     if origin is tuple:
         if not isinstance(data, list):
             raise TypeError(f"expected a list, not {data!r:.80}")

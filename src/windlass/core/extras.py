@@ -13,6 +13,7 @@ from windlass.core.errors import PreconditionError
 __all__ = ["EXTRAS", "ensure_installed", "is_installed", "missing_extra", "require"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "aws": ("boto3",),
     "beaker": ("beaker",),
     "data": ("fsspec", "gcsfs", "s3fs"),
     "keyring": ("keyring",),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windlass.backends.protocol import CanHold, Submission
+from windlass.core.codec import encode
 from windlass.core.errors import PreconditionError
 from windlass.record import events
 from windlass.record.causes import Cause
@@ -26,6 +27,7 @@ def announce(ports: ClientPorts, journal: ClientJournal) -> None:
             "replicas": task.shape.nodes,
             "interrupted": task.settings.interrupted,
             "failed": task.settings.failed,
+            **({"evaluates": encode(task.settings.evaluates)} if task.settings.evaluates else {}),
         }
         for task in plan.tasks
     }
@@ -64,7 +66,9 @@ def submit_intended(ports: ClientPorts, task: str, number: int, journal: ClientJ
         job=number,
         backend_id=submission.backend_id,
         locator=submission.locator,
-        is_held=bool(planned.settings.after) and planned.chain.can_submit and isinstance(backend, CanHold),
+        is_held=bool(planned.settings.after or planned.settings.evaluates)
+        and planned.chain.can_submit
+        and isinstance(backend, CanHold),
     )
     if ports.site is not None:
         ports.site.push()

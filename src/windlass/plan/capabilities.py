@@ -112,6 +112,12 @@ LOCAL_RULES: Mapping[str, SettingRule] = {
         treatment=Treatment.REFUSED, reason="this machine is the only host", met=_only_this_host
     ),
     "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="the features of this machine are not known"),
+    **dict.fromkeys((f"tasks.*.evaluate.{key}" for key in ("of", "every", "last", "max_waiting")), _HONOURED),
+    **dict.fromkeys((f"tasks.*.evaluate.best.{key}" for key in ("metric", "mode")), _HONOURED),
+    "tasks.*.evaluate.partition": SettingRule(
+        treatment=Treatment.REFUSED, reason="it has no partitions; another site needs a run of its own"
+    ),
+    "tasks.*.evaluate.priority": _NO_QUEUE,
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _HONOURED),
     **dict.fromkeys(
         (f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "ready_timeout", "grace", "compat")), _HONOURED
@@ -156,6 +162,12 @@ SLURM_RULES: Mapping[str, SettingRule] = {
         treatment=Treatment.REFUSED, reason="shared memory has the node's default size"
     ),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "hosts", "features")), _HONOURED),
+    "tasks.*.evaluate.partition": _HONOURED,
+    "tasks.*.evaluate.priority": SettingRule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile does not map this priority (scheduler.priority)",
+        mapped=_mapped("priority"),
+    ),
 }
 
 DOCKER_RULES: Mapping[str, SettingRule] = {
@@ -176,7 +188,7 @@ BEAKER_RULES: Mapping[str, SettingRule] = {
     **dict.fromkeys(("beaker", "tasks.*.beaker", "env.image", "tasks.*.shared_memory", "tasks.*.hosts"), _HONOURED),
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _OWN_IMAGE),
     **dict.fromkeys(("context.priority", "context.preemptible", "context.account"), _HONOURED),
-    **dict.fromkeys(("limit.jobs", "limit.gpu_hours"), _HONOURED),
+    **dict.fromkeys(("limit.jobs", "limit.gpu_hours", "tasks.*.evaluate.priority"), _HONOURED),
     "tasks.*.gpus.type": SettingRule(
         treatment=Treatment.REFUSED,
         reason="the site's profile does not name the GPUs of these clusters",

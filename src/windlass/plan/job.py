@@ -253,7 +253,7 @@ def _queue(task: TaskPlan, places: RunPaths, job: int, *, is_beaker: bool) -> Qu
     name = f"{places.run}-{task.name}-{job}"
     if is_beaker:
         return replace(task.queue, name=name)
-    is_held = bool(task.settings.after) and task.chain.can_submit
+    is_held = bool(task.settings.after or task.settings.evaluates) and task.chain.can_submit
     return replace(task.queue, name=f"wl-{name}", build_job=places.build_job, hold=is_held)
 
 

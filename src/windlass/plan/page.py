@@ -12,7 +12,8 @@ from windlass.plan.tokens.tokens import parse_tokens
 
 if TYPE_CHECKING:
     from windlass.plan.plan import Plan, TaskPlan
-    from windlass.supervise.job import TaskSettings, TaskShape
+    from windlass.record.facts import EvaluationRule
+from windlass.supervise.job import TaskSettings, TaskShape
 
 __all__ = ["plan_page"]
 
@@ -92,6 +93,8 @@ def _code(plan: Plan) -> list[str]:
 def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
     settings = task.settings
     yield f"task {task.name}" + (f"   after {', '.join(settings.after)}" if settings.after else "")
+    if settings.evaluates is not None:
+        yield f"  evaluates    {_evaluates(settings.evaluates)}"
     yield f"  replicas     {_resources(task.shape)}"
     if task.launcher != "none":
         yield f"  launcher     {task.launcher}, {count(task.procs_per_node, 'process', 'processes')} per replica"
@@ -117,6 +120,15 @@ def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
     yield f"  checkpoints  {_checkpoints(settings)}"
     yield f"  limits       {_limits(settings)}"
     yield f"  retries      {settings.interrupted} after interruptions, {settings.failed} after failures"
+
+
+def _evaluates(rule: EvaluationRule) -> str:
+    """Describe the checkpoints that a task evaluates."""
+    numbers = f"checkpoints {rule.every}, {2 * rule.every}, {3 * rule.every}, ..."
+    which = [numbers if rule.every > 1 else "every checkpoint"] if rule.every else []
+    which += ["the last one"] if rule.last else []
+    which += [f"the best one by {rule.best} ({rule.mode})"] if rule.best else []
+    return f"{', '.join(which)} of task {rule.of}; if more than {rule.max_waiting} wait, the oldest are skipped"
 
 
 def _resources(shape: TaskShape) -> str:

@@ -162,6 +162,8 @@ class Plan:
 def _work(task: TaskPlan) -> dict[str, object]:
     """Return the fields that define the work, in one object however the plan groups them."""
     data, shape, settings = _fields(task), _fields(task.shape), _fields(task.settings)
+    if settings["evaluates"] is None:  # so that other tasks keep the hash that they had before
+        del settings["evaluates"]
     settings["after"] = [name for name in task.settings.after if not built_name(name)]  # the pins have builds' keys
     return {key: value for key, value in {**data, **shape, **settings}.items() if key not in _NOT_THE_WORK}
 

@@ -27,6 +27,7 @@ from windlass.plan.tokens.variables import (
     check_user_variables,
     windlass_variables,
 )
+from windlass.record.facts import EvaluationRule
 from windlass.spec import Command, Experiment, Task
 from windlass.supervise.job import JobSecret, TaskSettings, TaskShape
 
@@ -154,6 +155,8 @@ def _plan_task(
         diagnostics.take(error, f"{path}.run")
         return None, ()
     env = {**windlass_variables(name, shape, experiment.name, is_debug=is_debug), **started.env}
+    evaluated_by = [other for other, each in experiment.tasks.items() if each.evaluate and each.evaluate.of == name]
+    env |= {"WINDLASS_EVALUATED_BY": ",".join(evaluated_by)} if evaluated_by else {}
     planned = _task_plan(name, task, experiment, placed.tasks[name], started, env | user)
     if "beaker" in task.compat:  # decided by the place, so that the same work keeps its hash
         there = _beaker_variables(name, replace(shape, cpus=shape.cpus or shape.node_cpus), site)
@@ -238,6 +241,22 @@ def _settings(name: str, task: Task, experiment: Experiment, time_s: float | Non
         is_resuming=task.checkpoints.resume == "latest",
         stall_floor_s=float(task.stall.floor),
         is_stall_watched=task.stall.enabled,
+        evaluates=_rule_of(task),
+    )
+
+
+def _rule_of(task: Task) -> EvaluationRule | None:
+    evaluate = task.evaluate
+    if evaluate is None:
+        return None
+    best = evaluate.best
+    return EvaluationRule(
+        of=evaluate.of,
+        every=evaluate.every or 0,
+        last=evaluate.last,
+        best=best.metric if best is not None else "",
+        mode=best.mode if best is not None else "min",
+        max_waiting=evaluate.max_waiting,
     )
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from windlass.post.control.sample_frames import StoredSample
-    from windlass.post.control.sample_reader import read_samples
+    from windlass.post.samples.frames import StoredSample
+    from windlass.post.samples.reader import read_samples
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.post.control.sample_frames": ("StoredSample",),
-            "windlass.post.control.sample_reader": ("read_samples",),
+            "windlass.post.samples.frames": ("StoredSample",),
+            "windlass.post.samples.reader": ("read_samples",),
         },
     )
 

@@ -22,10 +22,10 @@ from windlass.post.evaluation import AnswerEvaluation, EvaluateAnswers, prompts_
 from windlass.post.objectives.batch import Objective, TokenBatch
 from windlass.post.objectives.config import SupervisedConfig
 from windlass.post.objectives.module import ObjectiveModule
-from windlass.post.objectives.policy import PolicyObjective
+from windlass.post.objectives.policy import DistillationObjective, PolicyObjective
 from windlass.post.objectives.preference import PreferenceObjective
 from windlass.post.objectives.reward import RewardObjective
-from windlass.post.objectives.supervised import DistillationObjective, SupervisedObjective
+from windlass.post.objectives.supervised import SupervisedObjective
 from windlass.post.recipe import (
     DistillationRecipe,
     PolicyRecipe,
@@ -37,6 +37,7 @@ from windlass.post.recipe import (
     StartingModel,
 )
 from windlass.post.reference import reference_column
+from windlass.post.rewards.registry import find_verifier
 from windlass.train.build import attach_adapter, open_run_store, replicas_of_model, run_callbacks, start_adapter
 from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.data.config import TokenizerConfig
@@ -121,12 +122,15 @@ def _evaluation(own: PostRecipe, model: ModelConfig, encoder: ChatEncoder) -> An
     assert config is not None
     scoring = own.reward if config.reward is None and isinstance(own, PolicyRecipe) else config.reward
     assert scoring is not None  # `check` refuses a recipe without
+    if config.environments is None and isinstance(own, RolloutRecipe):
+        deadline = own.rollout.turn_deadline
+        config = replace(config, environments=own.rollout.environments, turn_deadline=deadline)
     return AnswerEvaluation(
         config,
         prepare(prompts_of(config, own.data), "prompt", encoder, prepared_root(own.data)),
         model=model,
         encoder=encoder,
-        scorer=AnswerScorer.of(scoring, encoder.tokenizer.decode),
+        scorer=AnswerScorer.of(scoring, encoder.tokenizer, has_environments=bool(config.environments)),
         seed=own.seed,
     )
 
@@ -268,5 +272,17 @@ def _record(
             if isinstance(recipe.adapter, LoRAConfig)
             else {}
         ),
+        "verifiers": _verifiers(resolved.recipe),
         "prepared": {"key": data.key, "statistics": [dict(each) for each in data.statistics]},
+    }
+
+
+def _verifiers(recipe: Recipe) -> dict[str, str]:
+    """Return the version of each verifier of training and evaluation, by name."""
+    assert isinstance(recipe, PostRecipe)
+    rewards = [recipe.reward] if isinstance(recipe, PolicyRecipe) else []
+    if recipe.evaluate is not None and recipe.evaluate.reward is not None:
+        rewards.append(recipe.evaluate.reward)
+    return {
+        each.name: find_verifier(each.name, each.settings).version for config in rewards for each in config.verifiers
     }

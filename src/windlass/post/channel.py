@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import selectors
 import signal
 import socket
@@ -14,11 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from windlass.core.json_text import decode_object
 
-__all__ = ["ChildProcess", "FrameStream", "read_settings"]
+__all__ = ["ChildProcess", "FrameStream", "read_bytes", "read_settings"]
 
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 20
@@ -117,6 +119,8 @@ class FrameStream:
 class ChildProcess:
     """A process that runs `main(descriptor)` of a module in its own session, and the stream to it.
 
+    It may ask the kernel to be killed when its parent dies: the thread that starts it lives as long as this process.
+
     Args:
         settings: read by `read_settings` in the process.
         environment: variables besides those of this process.
@@ -135,7 +139,7 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from {module} import main; raise SystemExit(main({theirs.fileno()}))"]
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = _STARTER.start(
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -163,7 +167,54 @@ class ChildProcess:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
+class _Starter:
+    """Thread that starts processes and lives as long as this process.
+
+    The kernel sends the signal that a process asked for (PR_SET_PDEATHSIG) when the thread that started it ends.
+    """
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._lock = threading.Lock()
+        self._wanted: queue.SimpleQueue[tuple[list[str], dict[str, Any], Future[subprocess.Popen[bytes]]]]
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process; blocks until it is started, and raises what `subprocess.Popen` raises."""
+        with self._lock:
+            if self._pid != os.getpid():  # threads do not survive a fork
+                self._pid, self._wanted = os.getpid(), queue.SimpleQueue()
+                threading.Thread(target=self._run, args=(self._wanted,), name="starter", daemon=True).start()
+        found: Future[subprocess.Popen[bytes]] = Future()
+        self._wanted.put((command, options, found))
+        return found.result()
+
+    @staticmethod
+    def _run(
+        wanted: queue.SimpleQueue[tuple[list[str], dict[str, Any], Future[subprocess.Popen[bytes]]]],
+    ) -> None:
+        while True:
+            command, options, found = wanted.get()
+            try:
+                found.set_result(subprocess.Popen(command, **options))
+            except BaseException as error:  # noqa: BLE001 - raised where the process is wanted
+                found.set_exception(error)
+
+
+_STARTER = _Starter()
+
+
 def read_settings(connection: socket.socket) -> dict[str, Any]:
     """Return the settings of this process, sent by its `ChildProcess`."""
     with connection.makefile("rb", buffering=0) as file:
         return dict(decode_object(file.readline()))
+
+
+def read_bytes(connection: socket.socket, count: int) -> bytes:
+    """Return exactly this many bytes of a connection; blocks. Raises ConnectionError at its end."""
+    found = b""
+    while len(found) < count:
+        data = connection.recv(count - len(found))
+        if not data:
+            raise ConnectionError("the connection ended")
+        found += data
+    return found

@@ -16,25 +16,31 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from windlass.config.encode import to_data
 from windlass.config.loading import load_config
 from windlass.core.errors import Problem, SpecError, UsageError
-from windlass.post.control.config import EvaluationConfig
+from windlass.post.control.config import EngineConfig, EvaluationConfig
 from windlass.post.control.scoring import AnswerScorer, ScoredSample
 from windlass.post.data.batches import Places, collate, divide
 from windlass.post.data.chat import ChatEncoder, chat_encoder
 from windlass.post.data.config import MixtureConfig
 from windlass.post.data.prepared import PreparedData, prepare, prepared_root
+from windlass.post.environments.engine import EnvironmentSpec, with_environments
+from windlass.post.environments.tasks import EnvironmentTasks
 from windlass.post.objectives.batch import Scores
 from windlass.post.objectives.reward import RewardObjective
 from windlass.post.rollout.embedded import EmbeddedEngine
+from windlass.post.rollout.engines import build_engine
+from windlass.post.rollout.http import HttpEngine
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling
+from windlass.post.weights.probe import check_probe, make_probe
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.evaluate.lm_eval import PeriodicEvaluation
 from windlass.train.hf.sources import StoredCheckpoint, kept_folder_of, load_model, open_model, tokenizer_config_of
 from windlass.train.model.adapters import merged_weights
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
-from windlass.train.parallel.world import World, require_gpu
+from windlass.train.parallel.world import World, device_of
 from windlass.train.randomness import seed_for
 
 if TYPE_CHECKING:
@@ -51,8 +57,13 @@ _ROUND = 4
 _PAIR_TOKENS = 8192
 """Most tokens of a forward pass over pairs, padding included."""
 
+_PROBE_TOKENS, _SERVED_FLOOR = 64, 0.3
+"""Tokens of a probe, and the difference that is tolerated of a server, which may compute in half precision."""
+
 _TIMES = ("every", "at_start")
 """Settings of an evaluation that only training reads."""
+
+_HINT = "name a verifier, such as `reward.verifiers='[gsm8k]'`"
 
 _COUNTS = ("rewards", "scored", "tokens", "truncated", "answers")
 
@@ -110,6 +121,7 @@ class AnswerEvaluation:
             seed=seed_for(seed, "evaluate"),
         )
         self._truths = data.ground_truths()
+        self._tasks = EnvironmentTasks(config.environments or (), data)
 
     @property
     def num_prompts(self) -> int:
@@ -132,14 +144,10 @@ class AnswerEvaluation:
         """
         devices = [world.device] if world.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # a new decoder draws weights, which are replaced
-            engine = EmbeddedEngine(
-                self._model,
-                weights,
-                num_slots=self._config.num_slots,
-                max_length=self._length,
-                decode=self._encoder.tokenizer.decode,
-                device=world.device,
-            )
+            engine = self._engine(weights, world.device)
+        if self._config.environments:
+            spec = EnvironmentSpec.of(self._config.environments, self._config.turn_deadline, self._encoder)
+            engine = with_environments(engine, spec)
         sums = [0.0] * (len(_COUNTS) + 2 * len(self._config.pass_at))
         size = _ROUND * self._config.num_slots
         share = world.share
@@ -147,8 +155,7 @@ class AnswerEvaluation:
             for first in range(0, self._data.num_rows, size * share.world):
                 if should_stop():
                     return None
-                begin = first + size * share.rank
-                rows = range(min(begin, self._data.num_rows), min(begin + size, self._data.num_rows))
+                rows = range(first, min(first + size * share.world, self._data.num_rows))[share.rank :: share.world]
                 scored = self._answered(engine, rows) if rows else []
                 sums = [one + other for one, other in zip(sums, self._sums(scored), strict=True)]
         finally:
@@ -160,11 +167,44 @@ class AnswerEvaluation:
         """End the processes of verifiers; idempotent."""
         self._scorer.close()
 
+    def _engine(self, weights: Mapping[str, Tensor], device: torch.device) -> RolloutEngine:
+        """Return an engine with weights; of a server, whether it has these weights is checked."""
+        chosen, tokenizer = self._config.engine, self._encoder.tokenizer
+        sizes: dict[str, Any] = {"num_slots": self._config.num_slots, "max_length": self._length}
+        if chosen == EngineConfig():
+            return EmbeddedEngine(self._model, weights, **sizes, decode=tokenizer.decode, device=device)
+        settings = {
+            "model": to_data(self._model, keep_defaults=True),
+            "tokenizer": to_data(self._encoder.tokenizer_config, keep_defaults=True),
+            **sizes,
+            "device": str(device),
+            **chosen.settings,
+        }
+        engine = build_engine(chosen.name, settings)
+        if engine.facts.has_weight_update:
+            engine.load(weights, 0)
+        if isinstance(engine, HttpEngine):
+            engine.check_tokenizer(tokenizer)
+            model = Decoder(self._model)
+            model.load_state_dict(dict(weights))
+            prompts = [
+                self._data.sequence(row)[0][:_PROBE_TOKENS].tolist() for row in range(min(4, self._data.num_rows))
+            ]
+            check_probe(engine, make_probe(model, [each for each in prompts if len(each) > 1], floor=_SERVED_FLOOR), 0)
+        return engine
+
     def _answered(self, engine: RolloutEngine, rows: range) -> list[ScoredSample]:
         """Return the scored answers to some prompts, in the order of prompts."""
         prompts = {row: tuple(self._data.sequence(row)[0].tolist()) for row in rows}
+        seed = self._sampling.seed
+        tasks = {row: self._tasks.task(row, row, seed) for row in rows}
         work = [
-            SampleRequest(id=SampleId(group=row, member=member), prompt_ids=prompts[row], sampling=self._sampling)
+            SampleRequest(
+                id=SampleId(group=row, member=member),
+                prompt_ids=prompts[row],
+                sampling=self._sampling,
+                task=tasks[row],
+            )
             for row in rows
             for member in range(self._config.samples)
         ]
@@ -180,7 +220,7 @@ class AnswerEvaluation:
     def _sums(self, scored: Sequence[ScoredSample]) -> list[float]:
         """Return sums over answers, then for each k the sum of pass@k and the number of prompts that it covers."""
         known = [each.reward for each in scored if not math.isnan(each.reward)]
-        tokens = sum(len(each.sample.ids) for each in scored)
+        tokens = sum(each.sample.num_policy_tokens for each in scored)
         truncated = sum(each.sample.finish == "length" for each in scored)
         sums = [math.fsum(known), float(len(known)), float(tokens), float(truncated), float(len(scored))]
         groups: dict[int, list[float]] = {}
@@ -262,10 +302,7 @@ def evaluate_checkpoint(
     config = load_config(
         EvaluationConfig, json.dumps({"mix": [{"source": rows}]}), source="evaluate", overrides=settings
     ).value
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if chosen == "cuda":
-        require_gpu()
-    world = World(device=torch.device(chosen))
+    world = World(device=device_of(device))
     model = load_model(checkpoint, device=world.device)
     is_scored = model.config.head == "scalar"
     _check_settings(config, settings, is_scored=is_scored)
@@ -284,7 +321,10 @@ def evaluate_checkpoint(
         at: Places = "answer" if recipe.get("pooling") == "answer" else "last"
         return _pairs_measured(model, prepared, at, pad_id=encoder.tokenizer.ids.pad_id, device=world.device)
     assert config.reward is not None  # checked above
-    scorer = AnswerScorer.of(config.reward, encoder.tokenizer.decode)
+    has_environments = bool(config.environments)
+    if not config.reward.verifiers and not has_environments:
+        raise UsageError("nothing scores the answers", hint=_HINT, code="missing-argument")
+    scorer = AnswerScorer.of(config.reward, encoder.tokenizer, has_environments=has_environments)
     evaluation = AnswerEvaluation(config, prepared, model=model.config, encoder=encoder, scorer=scorer)
     try:
         return evaluation.measure(dict(model.named_parameters()), world=world) or {}
@@ -305,8 +345,7 @@ def _check_settings(config: EvaluationConfig, settings: Sequence[str], *, is_sco
             what = "with a reward model" if is_scored else "outside training"
             raise UsageError(f"`{name}` has no effect {what}", hint="remove it", code="setting-unused")
     if config.reward is None and not is_scored:
-        hint = "name a verifier, such as `reward.verifiers='[gsm8k]'`"
-        raise UsageError("nothing scores the answers", hint=hint, code="missing-argument")
+        raise UsageError("nothing scores the answers", hint=_HINT, code="missing-argument")
 
 
 def _recorded_recipe(checkpoint: str) -> Mapping[str, Any]:

@@ -25,8 +25,8 @@ __all__ = ["distill", "dpo", "grpo", "reward", "sft"]
 def sft() -> SftRecipe:
     """Return supervised fine-tuning of `model.from=PATH` on the chats in `data.mix.0.source=FILE`.
 
-    Two passes in batches of 128 chats, AdamW at 2e-5 with a linear decay to zero after a warm-up of 3 %: the settings of
-    Tulu 3's 8B model except for its lower learning rate. Source: Lambert et al. 2024, "Tulu 3", table 12.
+    Two passes in batches of 128 chats, AdamW at 2e-5 with a linear decay to zero. Tulu 3's 8B model was trained so at 5e-6
+    after a warm-up of 3 % of the steps; `schedule.warmup=100steps` adds one. Source: Lambert et al. 2024, "Tulu 3", table 12.
     """
     return SftRecipe(
         name="sft",

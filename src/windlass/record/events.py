@@ -1,7 +1,7 @@
 """Kinds of records, who writes them, and the facts in each.
 
     kind                writer      facts
-    run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
+    run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed, evaluates}}
     job-intended        client      task, job, token, backend, resets_budgets
     job-submitted       client      task, job, backend_id, locator, is_held       held: it waits in the queue until the tasks it depends on have ended
     job-refused         client      task, job, cause, message             nothing was started: the backend refused, or was not called
@@ -12,15 +12,16 @@
     link-queued         both        task, job, link, backend_id           one of the scheduler's jobs that make up this job's chain
     link-started        supervisor  task, job, link, backend_id, incarnation, host
     node-avoided        supervisor  task, host, reason                    later links exclude it
-    attempt-started     supervisor  task, job, attempt, epoch, leader, address, port, link, incarnation
+    attempt-started     supervisor  task, job, attempt, epoch, leader, address, port, link, incarnation, evaluates {path, step, digest}
     process-starting    supervisor  task, attempt, rank, incarnation      written before any user code is executed
     process-started     supervisor  task, attempt, rank, host, process, argv
     process-ended       both        task, attempt, rank, end
     attempt-ended       supervisor  task, job, attempt, epoch, end
     task-ended          both        task, job, attempt, verdict, cause, message
     checkpoint          report      task, attempt, rank, path, step, phase_s
+    evaluation-skipped  supervisor  task, path, step, reason              a selected checkpoint that this task will not evaluate
     progress-entry      supervisor  task, attempt, path                   a complete entry in the checkpoints folder that matches the task's pattern
-    progress            report      task, attempt, rank, phase, step
+    progress            report      task, attempt, rank, phase, step, waits_for, since      what its code waits for, since when; empty: nothing
     metrics             report      task, attempt, rank, step, values
     finish              report      task, attempt, rank, code, cause, message
     cooperates          report      task, attempt, rank                   the code calls should_stop(), so it may save first
@@ -37,6 +38,7 @@ __all__ = [
     "ATTEMPT_STARTED",
     "CHECKPOINT",
     "COOPERATES",
+    "EVALUATION_SKIPPED",
     "FINISH",
     "JOB_GONE",
     "JOB_INTENDED",
@@ -78,6 +80,7 @@ PROCESS_ENDED = "process-ended"
 ATTEMPT_ENDED = "attempt-ended"
 TASK_ENDED = "task-ended"
 CHECKPOINT = "checkpoint"
+EVALUATION_SKIPPED = "evaluation-skipped"
 PROGRESS_ENTRY = "progress-entry"
 PROGRESS = "progress"
 METRICS = "metrics"

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 from windlass.core.dataclass import dataclass
 from windlass.record.lifecycle import State
 
-__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "SavedCheckpoint", "TaskFacts", "step_in_name"]
+__all__ = [
+    "Attempt",
+    "End",
+    "EvaluationRule",
+    "JobFacts",
+    "Link",
+    "Replica",
+    "SavedCheckpoint",
+    "TaskFacts",
+    "step_in_name",
+]
 
 _QUEUES = frozenset({"slurm", "beaker"})
 """Backends whose jobs may wait in a queue, and so may outlive the run that submitted them."""
@@ -34,6 +44,32 @@ class SavedCheckpoint(NamedTuple):
 
     step: int = -1
     path: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluationRule:
+    """Rule of a task that evaluates checkpoints of another task: which ones, and how many may wait.
+
+    Attributes:
+        of: the task that publishes the checkpoints.
+        every: evaluate every Nth checkpoint; 0 for none.
+        last: evaluate the last one once `of` has succeeded.
+        best: evaluate the one with the best value of this metric once `of` has succeeded; empty for none.
+        mode: `min` or `max`.
+        max_waiting: if more wait, the oldest are skipped.
+    """
+
+    of: str = ""
+    every: int = 0
+    last: bool = False
+    best: str = ""
+    mode: str = "min"
+    max_waiting: int = 8
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> EvaluationRule:
+        """Decode the JSON form; unknown keys from later versions are ignored."""
+        return cls(**{key: data[key] for key in cls.__dataclass_fields__ if key in data})
 
 
 @dataclass(frozen=True)
@@ -91,7 +127,12 @@ class Replica:
 
 @dataclass
 class Attempt:
-    """Facts about one execution of a task's gang."""
+    """Facts about one execution of a task's gang.
+
+    Attributes:
+        evaluates: the checkpoint that it evaluates; empty for other tasks.
+        evaluated_digest: digest of that checkpoint's manifest when the attempt started; empty without a manifest.
+    """
 
     number: int
     job: int = 0
@@ -111,6 +152,8 @@ class Attempt:
     last_entry: SavedCheckpoint = SavedCheckpoint()
     save_s: float = 0.0
     is_listening: bool = False
+    evaluates: SavedCheckpoint = SavedCheckpoint()
+    evaluated_digest: str = ""
 
     @property
     def _last_word(self) -> tuple[int, tuple[tuple[int, float, str, int], End, float]] | None:
@@ -195,7 +238,15 @@ class JobFacts:
 
 @dataclass
 class TaskFacts:
-    """Facts about a task, as recorded in the journal."""
+    """Facts about a task, as recorded in the journal.
+
+    Attributes:
+        evaluates: rule of a task that evaluates checkpoints of another one.
+        published: time of the first record and step of each checkpoint and entry, by path.
+        phase: time, phase and step of the newest progress.
+        waits: time of that progress, what its code waits for (empty: nothing), and since when.
+        skipped: time and reason of checkpoints that this task does not evaluate although its rule selects them, by path.
+    """
 
     name: str
     after: tuple[str, ...] = ()
@@ -211,8 +262,12 @@ class TaskFacts:
     has_reported: bool = False
     last_checkpoint: SavedCheckpoint = SavedCheckpoint()
     phase: tuple[float, str, int] = (0.0, "", -1)
+    waits: tuple[float, str, float] = (0.0, "", 0.0)
     entries: set[str] = field(default_factory=set)
     avoided: dict[str, str] = field(default_factory=dict)
+    evaluates: EvaluationRule | None = None
+    published: dict[str, tuple[float, int]] = field(default_factory=dict)
+    skipped: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     @property
     def newest_checkpoint(self) -> SavedCheckpoint:
@@ -294,7 +349,8 @@ class TaskFacts:
             return State.STOPPING
         newest = self.newest_attempt
         if newest is not None and newest.job == self.newest_job and newest.has_started:
-            return State.RUNNING
+            is_idle = self.evaluates is not None and newest.end is not None  # it waits for the next checkpoint
+            return State.QUEUED if is_idle else State.RUNNING
         return State.QUEUED
 
     @property

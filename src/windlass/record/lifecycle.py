@@ -29,11 +29,14 @@ class State(str, Enum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.PLANNED: frozenset({State.QUEUED, State.FAILED, State.STOPPED}),
-    State.QUEUED: frozenset({State.RUNNING, State.STOPPING, State.FAILED, State.STOPPED}),
+    State.QUEUED: frozenset({State.RUNNING, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED}),
     State.RUNNING: frozenset({State.QUEUED, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED}),
     State.STOPPING: frozenset({State.STOPPED, State.SUCCEEDED, State.FAILED}),
     State.FAILED: frozenset({State.QUEUED}),
     State.STOPPED: frozenset({State.QUEUED}),
     State.SUCCEEDED: frozenset(),
 }
-"""Transitions of a task; only `retry` and `resume` leave `failed` and `stopped`."""
+"""Transitions of a task; only `retry` and `resume` leave `failed` and `stopped`.
+
+A task that evaluates checkpoints is queued while it waits for the next one, and may succeed there.
+"""

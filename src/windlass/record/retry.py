@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
-from windlass.record.state import Attempt, State, TaskFacts
+from windlass.record.facts import Attempt, TaskFacts
+from windlass.record.lifecycle import State
 
 __all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide", "end_of_chain"]
 
@@ -42,7 +43,10 @@ def decide(task: TaskFacts, budgets: Budgets) -> Decision:
     if newest is None or newest.end is None:
         raise ValueError(f"task {task.name}: the newest attempt has not ended")
     cause = cause_of(newest.end.cause)
-    if cause is Cause.OK:
+    is_evaluation = bool(newest.evaluates.path)  # `record.evaluation` decides about each checkpoint, and about the end
+    if is_evaluation and cause is not Cause.CANCELLED and not task.is_stop_wanted:
+        return Decision(None)
+    if cause is Cause.OK and not is_evaluation:
         return Decision(State.SUCCEEDED, str(cause))
     if task.is_stop_wanted:
         return Decision(State.STOPPED, str(Cause.CANCELLED), task.stop_reason)
@@ -77,9 +81,11 @@ def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
 
 
 def _counted(task: TaskFacts) -> list[Attempt]:
-    """Return the attempts since the budgets were last reset, in order."""
+    """Return the attempts since the budgets were last reset, in order; of evaluations only those that never began one."""
     reset = max((job.number for job in task.jobs.values() if job.resets_budgets), default=0)
-    return [task.attempts[number] for number in sorted(task.attempts) if task.attempts[number].job >= reset]
+    attempts = [task.attempts[number] for number in sorted(task.attempts) if task.attempts[number].job >= reset]
+    last = max((attempt.number for attempt in attempts if attempt.evaluates.path), default=0)
+    return [attempt for attempt in attempts if attempt.number > last]
 
 
 def _num_without_progress(task: TaskFacts, attempts: list[Attempt]) -> int:

@@ -38,6 +38,7 @@ _FIELDS: Mapping[str, Mapping[str, _Types]] = {
     events.ATTEMPT_ENDED: {"task": str, "attempt": int, "epoch": int, "end": dict},
     events.TASK_ENDED: {**_OF_JOB, "verdict": str, "cause": str, "message": str},
     events.CHECKPOINT: {**_OF_RANK, "path": str, "step": int},
+    events.EVALUATION_SKIPPED: {"task": str, "path": str, "step": int, "reason": str},
     events.PROGRESS_ENTRY: {"task": str, "attempt": int},
     events.PROGRESS: {**_OF_RANK, "phase": str, "step": _STEP},
     events.METRICS: {**_OF_RANK, "values": dict, "step": _STEP},

@@ -14,9 +14,21 @@ from typing import Any, Callable
 from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, SavedCheckpoint, TaskFacts, step_in_name
+from windlass.record.evaluation import next_evaluation
+from windlass.record.facts import (
+    Attempt,
+    End,
+    EvaluationRule,
+    JobFacts,
+    Link,
+    Replica,
+    SavedCheckpoint,
+    TaskFacts,
+    step_in_name,
+)
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
+from windlass.record.retry import Budgets
 from windlass.record.shapes import is_well_formed
 
 __all__ = [
@@ -126,16 +138,22 @@ def fold(records: Iterable[Record]) -> RunFacts:
 def jobs_to_let_go(facts: RunFacts) -> dict[str, JobFacts]:
     """Return the held jobs, by task, that no longer wait for any task.
 
-    A job whose upstream task did not succeed is included: it starts and detects that.
+    A job whose upstream task did not succeed is included: it starts and detects that. So is a job with a checkpoint to
+    evaluate.
     """
     found = {}
-    for name, task in facts.tasks.items():
+    for name, task in list(facts.tasks.items()):
         job = task.jobs.get(task.newest_job)
+        if job is None or not job.is_held or job.links or task.end:
+            continue
         before = [facts.task(other).state for other in task.after]
         is_due = all(state is State.SUCCEEDED for state in before) or any(
             state.is_terminal and state is not State.SUCCEEDED for state in before
         )
-        if job is not None and job.is_held and not job.links and not task.end and is_due:
+        if task.evaluates is not None:
+            budgets = Budgets(*facts.budgets.get(name, (50, 0)))
+            is_due = not next_evaluation(task, facts.task(task.evaluates.of), budgets).reason
+        if is_due:
             found[name] = job
     return found
 
@@ -200,6 +218,7 @@ def _run_created(facts: RunFacts, record: Record) -> None:
     for name, declared in data["tasks"].items():
         task = facts.task(name)
         task.after, task.num_replicas = tuple(declared["after"]), declared["replicas"]
+        task.evaluates = EvaluationRule.from_data(declared["evaluates"]) if declared.get("evaluates") else None
         facts.budgets[name] = (declared["interrupted"], declared["failed"])
 
 
@@ -280,6 +299,9 @@ def _attempt_started(facts: RunFacts, record: Record) -> None:
         attempt.start_rank = precedence
         attempt.started_at, attempt.address, attempt.port = record.at, record.data["address"], record.data["port"]
         attempt.link, attempt.incarnation = record.data.get("link", 1), record.data.get("incarnation", "")
+        evaluates = record.data.get("evaluates") or {}
+        attempt.evaluates = SavedCheckpoint(evaluates.get("step", -1), evaluates.get("path", ""))
+        attempt.evaluated_digest = evaluates.get("digest", "")
 
 
 def _process_starting(facts: RunFacts, record: Record) -> None:
@@ -337,6 +359,7 @@ def _checkpoint(facts: RunFacts, record: Record) -> None:
     attempt.save_s = max(attempt.save_s, float(record.data.get("phase_s") or 0.0))
     task.best_step = max(task.best_step, step)
     task.last_checkpoint = max(task.last_checkpoint, SavedCheckpoint(step, record.data["path"]))
+    _publish(task, record, step)
 
 
 def _progress_entry(facts: RunFacts, record: Record) -> None:
@@ -346,6 +369,17 @@ def _progress_entry(facts: RunFacts, record: Record) -> None:
     task.entries.add(path)
     attempt.num_entries += 1
     attempt.last_entry = max(attempt.last_entry, SavedCheckpoint(step_in_name(path), path))
+    _publish(task, record, step_in_name(path))
+
+
+def _publish(task: TaskFacts, record: Record, step: int) -> None:
+    path = record.data["path"]
+    task.published[path] = min(task.published.get(path, (record.at, step)), (record.at, step))
+
+
+def _evaluation_skipped(facts: RunFacts, record: Record) -> None:
+    skipped, path = facts.task(record.data["task"]).skipped, record.data["path"]
+    skipped[path] = min(skipped.get(path, (record.at, record.data["reason"])), (record.at, record.data["reason"]))
 
 
 def _cooperates(facts: RunFacts, record: Record) -> None:
@@ -354,7 +388,11 @@ def _cooperates(facts: RunFacts, record: Record) -> None:
 
 def _progress(facts: RunFacts, record: Record) -> None:
     task = facts.task(record.data["task"])
-    task.phase = max(task.phase, (record.at, record.data["phase"], record.data["step"]))
+    data = record.data
+    task.phase = max(task.phase, (record.at, data["phase"], data["step"]))
+    what, since = data.get("waits_for", ""), data.get("since", 0.0)
+    is_whole = isinstance(what, str) and isinstance(since, (int, float))
+    task.waits = max(task.waits, (record.at, what, float(since)) if is_whole else (record.at, "", 0.0))
     _attempt(facts, record)
 
 
@@ -396,6 +434,7 @@ _HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
     events.TASK_ENDED: _task_ended,
     events.CHECKPOINT: _checkpoint,
     events.PROGRESS_ENTRY: _progress_entry,
+    events.EVALUATION_SKIPPED: _evaluation_skipped,
     events.COOPERATES: _cooperates,
     events.PROGRESS: _progress,
     events.FINISH: _finish,

@@ -14,7 +14,7 @@ Standard library only; `metrics`, `progress`, `should_stop` and `should_checkpoi
 
 from __future__ import annotations
 
-from windlass.report.checkpoints import checkpoint, checkpoint_dir, latest_checkpoint
+from windlass.report.checkpoints import checkpoint, checkpoint_dir, held_checkpoints, latest_checkpoint
 from windlass.report.place import Place
 from windlass.report.reporter import finish, is_active, metrics, place, progress, should_checkpoint, should_stop
 
@@ -23,6 +23,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_dir",
     "finish",
+    "held_checkpoints",
     "is_active",
     "latest_checkpoint",
     "metrics",

@@ -24,6 +24,7 @@ __all__ = [
     "begin_saving",
     "checkpoint",
     "checkpoint_dir",
+    "held_checkpoints",
     "latest_checkpoint",
     "saving_ended",
     "sync_reports",
@@ -130,6 +131,28 @@ def checkpoint_dir(*, step: int) -> Iterator[Path]:
     reporter.answered(request)
     shutil.rmtree(str(aside), ignore_errors=True)
     _remove_leftovers(parent, place.attempt)
+
+
+def held_checkpoints() -> frozenset[str]:
+    """Return the paths of this task's checkpoints that must stay, because their evaluation is not over. Blocking.
+
+    Code that deletes its older checkpoints calls this on one rank before. It reads the journal. Without a task that has
+    `evaluate: {of: THIS TASK}`, and outside windlass, it returns nothing at once.
+    """
+    reporter = current()
+    if reporter.journal is None or not reporter.is_evaluated:
+        return frozenset()
+    from windlass.record.evaluation import held_paths, read_values  # lazy: few tasks are evaluated
+    from windlass.record.journal import read_journal  # lazy: as above
+    from windlass.record.state import fold  # lazy: as above
+
+    facts = fold(read_journal(reporter.journal, skip=(events.METRICS, events.PROGRESS)))
+    name = reporter.place.task
+    tasks = [task for task in facts.tasks.values() if task.evaluates is not None and task.evaluates.of == name]
+    named = {task.evaluates.best for task in tasks if task.evaluates is not None and task.evaluates.best}
+    values = {metric: read_values(reporter.journal, name, metric) for metric in named}
+    held = held_paths(tasks, facts.task(name), values)
+    return frozenset(path if "://" in path else os.path.join(str(reporter.place.checkpoints), path) for path in held)
 
 
 def _folder_name(pattern: str, step: int) -> str:

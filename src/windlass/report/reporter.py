@@ -39,6 +39,7 @@ __all__ = [
     "should_stop",
 ]
 
+_MAX_WAIT_CHARS = 200
 PHASES = ("init", "step", "eval", "save", "load")
 
 
@@ -47,6 +48,7 @@ class Reporter:
 
     Attributes:
         is_active: whether this process belongs to a windlass job; if not, every call does nothing.
+        is_evaluated: whether other tasks evaluate the checkpoints of this one.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -65,6 +67,9 @@ class Reporter:
         self._answered = 0
         self._saving_since: float | None = None
         self._has_cooperated = False
+        self.is_evaluated = bool(environ.get("WINDLASS_EVALUATED_BY"))
+        self._evaluated_step = int(environ.get("WINDLASS_CHECKPOINT_STEP") or -1)
+        self._mark = {"evaluates": True} if "WINDLASS_CHECKPOINT_STEP" in environ else {}
         self._key = {"task": self.place.task, "attempt": self.place.attempt, "rank": self.place.rank}
 
     def metrics(self, values: Mapping[str, float], step: int | None) -> None:
@@ -72,13 +77,18 @@ class Reporter:
         if self.channel is not None:
             name_of = self._hiding.name
             numbers = {name_of(str(name)): _json_number(value) for name, value in values.items()}
-            self.channel.put(events.METRICS, {**self._key, "step": _step(step), "values": numbers})
+            at = self._evaluated_step if step is None else _step(step)
+            self.channel.put(events.METRICS, {**self._key, **self._mark, "step": at, "values": numbers})
 
-    def progress(self, phase: str, step: int | None) -> None:
+    def progress(self, phase: str, step: int | None, waits_for: str = "", waited_s: float = 0.0) -> None:
         """Queue a progress record."""
         self._saving_since = time.monotonic() if phase == "save" else None
         if self.channel is not None:
-            self.channel.put(events.PROGRESS, {**self._key, "phase": phase, "step": _step(step)})
+            facts: dict[str, object] = {**self._key, "phase": phase, "step": _step(step)}
+            if waits_for:
+                text = self._hiding.text(waits_for[:_MAX_WAIT_CHARS])
+                facts.update(waits_for=text, since=round(time.time() - waited_s, 3))
+            self.channel.put(events.PROGRESS, facts)
 
     def should_stop(self) -> bool:
         """Return whether the code should save and exit."""
@@ -159,19 +169,26 @@ def place() -> Place:
 
 
 def metrics(values: Mapping[str, float], *, step: int | None = None) -> None:
-    """Record the current values of metrics: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
+    """Record the current values of metrics: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises.
+
+    In a task that evaluates a checkpoint, the default step is the checkpoint's.
+    """
     current().metrics(values, step)
 
 
-def progress(phase: str = "step", *, step: int | None = None) -> None:
+def progress(phase: str = "step", *, step: int | None = None, waits_for: str = "", waited_s: float = 0.0) -> None:
     """Report the current phase, so that a long save does not count as a stall; never blocks.
+
+    Args:
+        waits_for: what the code waits for, which `windlass show` prints until the next report; at most 200 characters.
+        waited_s: how long it has waited.
 
     Raises:
         UsageError: `phase` is not init, step, eval, save or load.
     """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}", hint=f"one of {', '.join(PHASES)}", code="unknown-name")
-    current().progress(phase, step)
+    current().progress(phase, step, waits_for, waited_s)
 
 
 def should_stop() -> bool:

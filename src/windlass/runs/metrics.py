@@ -43,6 +43,7 @@ class _Report:
     step: int
     at: float
     values: dict[str, float]
+    is_evaluation: bool = False
 
 
 def names(run: RunFolder, task: str | None = None) -> list[str]:
@@ -95,7 +96,7 @@ def _resumed_at(reports: list[_Report]) -> dict[int, float]:
     """Return the first step that a later attempt reported, by attempt."""
     first: dict[int, int] = {}
     for report in reports:
-        if report.step >= 0:
+        if report.step >= 0 and not report.is_evaluation:  # an evaluation does not continue the one before
             first[report.attempt] = min(first.get(report.attempt, report.step), report.step)
     resumed, lowest = {}, float("inf")
     for attempt in sorted({report.attempt for report in reports}, reverse=True):
@@ -130,5 +131,13 @@ def _read(line: bytes) -> _Report | None:
     data = record.data
     values = {name: float(value) for name, value in data["values"].items()}
     return _Report(
-        data["task"], data["attempt"], data["rank"], record.writer, record.seq, data["step"], record.at, values
+        data["task"],
+        data["attempt"],
+        data["rank"],
+        record.writer,
+        record.seq,
+        data["step"],
+        record.at,
+        values,
+        data.get("evaluates") is True,
     )

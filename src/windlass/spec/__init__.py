@@ -9,16 +9,18 @@ from windlass.spec.experiment import Experiment
 from windlass.spec.image import Image, ImageVariant
 from windlass.spec.limits import Best, Context, KeptCheckpoints, Limit, Retain, Retry
 from windlass.spec.sweep import KeptBySweep, Sweep, SweepLimits
-from windlass.spec.task import Bundle, Checkpoints, Gpus, Stall, Task
+from windlass.spec.task import BestCheckpoint, Bundle, Checkpoints, Evaluate, Gpus, Stall, Task
 
 __all__ = [
     "Best",
+    "BestCheckpoint",
     "Bundle",
     "Checkpoints",
     "Command",
     "Context",
     "DataSource",
     "Env",
+    "Evaluate",
     "Experiment",
     "Gpus",
     "Image",

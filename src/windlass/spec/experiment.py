@@ -12,7 +12,7 @@ from windlass.spec.command import Command
 from windlass.spec.data import DataSource
 from windlass.spec.env import Env
 from windlass.spec.limits import Context, Limit, Retain, Retry
-from windlass.spec.references import check_after, check_data, check_variables
+from windlass.spec.references import check_after, check_data, check_evaluate, check_variables
 from windlass.spec.sweep import Sweep
 from windlass.spec.task import Task
 
@@ -87,5 +87,6 @@ class Experiment:
         if not self.where:
             yield "where", "`where` names no site", "invalid-value", "write `where: local`, or remove it"
         yield from check_after(self.tasks)
+        yield from check_evaluate(self.tasks)
         yield from check_data(self.data)
         yield from check_variables(self.tasks, self.env)

@@ -11,7 +11,7 @@ from windlass.spec.data import DATA_SCHEMES, DataSource
 from windlass.spec.env import Env
 from windlass.spec.task import Task
 
-__all__ = ["check_after", "check_data", "check_variables", "find_cycle"]
+__all__ = ["check_after", "check_data", "check_evaluate", "check_variables", "find_cycle"]
 
 
 def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
@@ -44,6 +44,29 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
             "dependency-cycle",
             "remove one `after` of the cycle",
         )
+
+
+def check_evaluate(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
+    """Check the tasks that evaluate checkpoints: each of an existing task, and nothing waits for their end."""
+    for name, task in tasks.items():
+        if task.evaluate is None:
+            continue
+        other, path = task.evaluate.of, join_path(("tasks", name, "evaluate", "of"))
+        if other not in tasks:
+            message = f"unknown task `{other}` in tasks.{name}.evaluate.of"
+            yield path, message, "unknown-task", _suggest(other, tasks, "tasks")
+        elif other == name or tasks[other].evaluate is not None:
+            message = f"task `{other}` publishes no checkpoints, since it evaluates those of another task"
+            yield path, message, "invalid-value", "name a task that trains"
+        if task.after:
+            message = f"task `{name}` has both `after` and `evaluate`"
+            hint = "remove `after`: the task starts with the first checkpoint"
+            yield join_path(("tasks", name, "after")), message, "conflicting-options", hint
+        for each, waits in tasks.items():
+            if name in waits.after:
+                message = f"task `{each}` waits for `{name}`, which evaluates checkpoints"
+                hint = f"wait for `{other}` instead: evaluations hold up no other task"
+                yield join_path(("tasks", each, "after")), message, "invalid-value", hint
 
 
 def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:

@@ -12,7 +12,7 @@ from windlass.core.dataclass import dataclass
 from windlass.spec.command import Command
 from windlass.spec.variables import Variables
 
-__all__ = ["Bundle", "Checkpoints", "Gpus", "Number", "Stall", "Task"]
+__all__ = ["BestCheckpoint", "Bundle", "Checkpoints", "Evaluate", "Gpus", "Number", "Stall", "Task"]
 
 _EXPRESSION = re.compile(r"\$\{[^{}]+\}")
 
@@ -104,6 +104,47 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BestCheckpoint:
+    """Best checkpoint by a metric of the task that published it."""
+
+    metric: Annotated[str, Doc("Name of a metric that the code reports, such as `eval/loss`.")]
+    mode: Annotated[Literal["min", "max"], Doc("Best value: the smallest or the largest.")] = "min"
+
+    @classmethod
+    def from_shorthand(cls, value: str) -> BestCheckpoint:
+        """Read the short form `eval/loss`, of which the smallest value is the best."""
+        return cls(metric=value)
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Yield problems that the types of the fields do not catch."""
+        if not self.metric:
+            yield "metric", "`metric` is empty", "invalid-value", "write the name of a metric, such as `eval/loss`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate:
+    """Checkpoints of another task that this task evaluates, each in an attempt of its own, while that task goes on."""
+
+    of: Annotated[str, Doc("Task whose checkpoints are evaluated.")]
+    every: Annotated[int | None, Range(min=1), Doc("Evaluate every Nth checkpoint.")] = None
+    best: Annotated[
+        BestCheckpoint | None, Doc("Evaluate the best checkpoint by a metric of `of`, once `of` has succeeded.")
+    ] = None
+    last: Annotated[bool, Doc("Evaluate the last checkpoint, once `of` has succeeded.")] = False
+    max_waiting: Annotated[int, Range(min=1), Doc("If more checkpoints wait, the oldest are skipped.")] = 8
+    partition: Annotated[str, Doc("Another partition of the run's site for this task.")] = ""
+    priority: Annotated[
+        Literal["", "low", "normal", "high", "urgent"], Doc("Priority of this task; default: the run's.")
+    ] = ""
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Yield problems that the types of the fields do not catch."""
+        if not (self.every or self.best or self.last):
+            hint = "add `every: 2`, `best: METRIC` or `last: true`"
+            yield "", "`evaluate` selects no checkpoint", "invalid-value", hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     """Settings of stall detection, which is based on silence."""
 
@@ -143,6 +184,9 @@ class Task:
     ] = field(default_factory=dict)
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
     checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()
+    evaluate: Annotated[
+        Evaluate | None, Doc("Makes the task evaluate checkpoints of another task, once for each of them.")
+    ] = None
     stall: Annotated[Stall, Doc("Stall watchdog.")] = Stall()
     ready_timeout: Annotated[float, DurationText(), Range(min=1), Doc("Maximum wait until all replicas are ready.")] = (
         600.0

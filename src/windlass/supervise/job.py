@@ -14,6 +14,7 @@ from windlass.core.codec import decode, encode
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.json_text import read_object
+from windlass.record.facts import EvaluationRule
 
 __all__ = [
     "SCHEMA",
@@ -70,6 +71,7 @@ class TaskSettings:
         interrupted, failed: number of retries after interruptions and after failures.
         per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None
             for no limit.
+        evaluates: rule of a task that evaluates checkpoints of another task; None for other tasks.
         time_s: total running time of all attempts of the task, without the time between them; None for no limit.
     """
 
@@ -86,6 +88,7 @@ class TaskSettings:
     is_resuming: bool = True
     stall_floor_s: float = 60.0
     is_stall_watched: bool = True
+    evaluates: EvaluationRule | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ link JOB_FOLDER LINK           run this node's replica of a scheduler's job
 beaker JOB_FOLDER              run this replica of a Beaker job
 build RECIPE FOLDER [--check]  build a site's environment
 data-build, contain, ...       prepare data, run a container, serve a client (see the modules)
+node-start FOLDER, node-stop   start or end the agent of a cluster's node
+node-status FOLDER             print the status of a cluster's nodes, on its head
+node-run FOLDER RUN, ...       run, follow or end a command on a cluster's head (see supervise.node.commands)
 check FOLDER                   check a node for `windlass site check`
 """
 
@@ -32,6 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _NOT_BEGUN = 1
+_NODE_COMMANDS = {
+    ("node-start", 1),
+    ("node-stop", 1),
+    ("node-files", 1),
+    ("node-status", 1),
+    ("ray-drain", 3),
+    ("node-run", 2),
+    ("node-command", 3),
+    ("node-follow", 5),
+    ("node-log", 4),
+    ("node-kill", 2),
+}
 _GC_THRESHOLD = 10_000
 """A start allocates many objects and frees few; collections every 700 would delay user code by a few ms."""
 
@@ -48,16 +63,12 @@ def main(arguments: list[str]) -> int:
         return _replica(command, rest)
     if (command, len(rest)) in (("beaker-bundle", 3), ("beaker-show", 2)):
         return _bundle(command, [Path(word) for word in rest])
-    if command == "failed" and len(rest) == 4:
-        from windlass.supervise.slurm.setup_failure import end_link  # lazy: most links start
-
-        return end_link(Path(rest[0]), int(rest[1]), rest[2], rest[3], os.environ)
-    if command == "check" and len(rest) == 1:
-        from windlass.supervise.slurm.node_check import check_node  # lazy: no replica needs it
-
-        return check_node(Path(rest[0]), os.environ)
+    if (command, len(rest)) in (("failed", 4), ("check", 1)):
+        return _slurm(command, rest)
     if command in ("ray", "ray-start", "mpi", "ranks"):
         return _launcher(command, rest)
+    if (command, len(rest)) in _NODE_COMMANDS or (command == "node-shell" and rest):
+        return _node(command, rest)
     if command == "data-build":
         from windlass.supervise.builds.data import data_build_main  # lazy: few tasks prepare data
 
@@ -78,6 +89,31 @@ def main(arguments: list[str]) -> int:
     return 2
 
 
+def _node(command: str, rest: list[str]) -> int:
+    """Run a command of a cluster's node; imported lazily, since no job needs it."""
+    os.umask(0o077)
+    if command in ("node-start", "node-stop"):
+        from windlass.supervise.node.agent import end_node, start_node
+
+        return start_node(Path(rest[0])) if command == "node-start" else end_node(Path(rest[0]))
+    if command == "node-files":
+        from windlass.supervise.node.files import fetch_files
+
+        os.umask(0o022)  # the user's own files
+        return fetch_files(Path(rest[0]))
+    if command == "node-status":
+        from windlass.supervise.node.node_status import node_status_main
+
+        return node_status_main(Path(rest[0]))
+    if command == "ray-drain":
+        from windlass.supervise.node.ray_drain import drain_main
+
+        return drain_main(rest)
+    from windlass.supervise.node.commands import commands_main
+
+    return commands_main(command, rest)
+
+
 def _replica(command: str, rest: list[str]) -> int:
     """Run one or more replicas."""
     if command == "guard":
@@ -88,6 +124,17 @@ def _replica(command: str, rest: list[str]) -> int:
 
         return serve_starts(Path(rest[0]), lambda rank: _guard(Path(rest[0]), rank, LOCAL))
     return _link(Path(rest[0]), int(rest[1])) if command == "link" else _beaker(Path(rest[0]))
+
+
+def _slurm(command: str, rest: list[str]) -> int:
+    """Say why a scheduler's job never started, or check its node; imported lazily, since it is rarely needed."""
+    if command == "failed":
+        from windlass.supervise.slurm.setup_failure import end_link
+
+        return end_link(Path(rest[0]), int(rest[1]), rest[2], rest[3], os.environ)
+    from windlass.supervise.slurm.node_check import check_node
+
+    return check_node(Path(rest[0]), os.environ)
 
 
 def _bundle(command: str, rest: list[Path]) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -12,7 +16,7 @@ from types import CodeType, ModuleType
 from windlass.core.errors import NotFoundError, SourcePlace, UsageError, WindlassError
 from windlass.core.names import nearest
 
-__all__ = ["FILE_MODULE", "load_module", "load_reference", "place_of_error"]
+__all__ = ["FILE_MODULE", "code_digest", "load_module", "load_reference", "place_of_error"]
 
 
 FILE_MODULE = "windlass_file_"
@@ -70,6 +74,51 @@ def _failed(text: str, error: Exception | SystemExit) -> UsageError:
     if isinstance(error, ModuleNotFoundError):
         hint = f"install `{error.name}` in the training environment, or run this where it is installed"
     return UsageError(f"cannot import `{text}`: {kind}{where}", hint=hint, code="user-code-failed")
+
+
+def code_digest(function: Callable[..., object]) -> str:
+    """Return the digest of the code behind a function: its name, its file, and the files beside it that those import.
+
+    Files in the folder of the function's module and below count, imports within functions included; their place does
+    not, so moved code has the same digest. Installed packages and files elsewhere are not covered.
+
+    Raises:
+        OSError: the function is of no file, such as one typed into a shell.
+    """
+    own = inspect.unwrap(function)
+    if not inspect.isroutine(own) and not inspect.isclass(own):
+        own = type(own)
+    file = Path(inspect.getsourcefile(own) or inspect.getfile(own)).resolve()
+    package = "" if own.__module__.startswith(FILE_MODULE) else own.__module__.rpartition(".")[0]
+    sources, todo = {}, [file]
+    while todo:
+        path = todo.pop()
+        if path in sources:
+            continue
+        sources[path] = path.read_bytes()
+        todo += _imported_beside(sources[path], path, file.parent, package)
+    digest = hashlib.sha256(own.__qualname__.encode())
+    for path in sorted(sources):
+        digest.update(str(path.relative_to(file.parent)).encode() + hashlib.sha256(sources[path]).digest())
+    return digest.hexdigest()
+
+
+def _imported_beside(source: bytes, path: Path, root: Path, package: str) -> Iterator[Path]:
+    """Yield the files at or below a folder that a source imports; `package` is the folder's name in imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names, folder = [each.name for each in node.names], root
+        elif isinstance(node, ast.ImportFrom):
+            stem = node.module or ""
+            names = [stem, *(f"{stem}.{each.name}".lstrip(".") for each in node.names)]
+            folder = path.parents[node.level - 1] if node.level else root
+        else:
+            continue
+        if folder == root or root in folder.parents:
+            for name in names:
+                inner = name.removeprefix(f"{package}.") if package and folder == root else name
+                place = folder.joinpath(*inner.split("."))
+                yield from (each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file())
 
 
 def place_of_error(error: BaseException, source: str) -> SourcePlace:

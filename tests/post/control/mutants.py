@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.post.control.controller import RolloutController
-from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
 from windlass.post.control.staleness import DueBatches
+from windlass.post.samples.records import DropGroup, PlanGroup, ReserveBatch, Scored
 
 __all__ = ["CAUGHT_AT", "MUTANTS", "mutated"]
 
@@ -159,6 +159,20 @@ def _all_committed(self: Any, step: int) -> None:
     self._reserved.clear()
 
 
+def _choice_not_told(self: Any) -> None:
+    """Groups are planned by the visits before the last batch."""
+    told, self.on_reserve = self.on_reserve, tuple
+    ORIGINAL[RolloutController]["_reserve"](self)
+    self.on_reserve = told
+
+
+def _last_batch_waits(self: Any) -> None:
+    """A batch that cannot be filled any more is waited for."""
+    chosen, self._choose = self._choose, int
+    ORIGINAL[RolloutController]["_reserve"](self)
+    self._choose = chosen
+
+
 MUTANTS: Mapping[str, Mapping[str, Any]] = {
     "bound-plus-one": {"batch": _bound_plus_one},
     "mini-batches-not-counted": {"batch": _without_mini_batches},
@@ -177,6 +191,8 @@ MUTANTS: Mapping[str, Mapping[str, Any]] = {
     "permit-not-given-back": {"_remove": _permit_lost},
     "older-workers-used": {"_next_sample": _older_workers_used},
     "limit-of-replacement-ignored": {"_num_missing": _replaced_for_ever},
+    "choice-not-told": {"_reserve": _choice_not_told},
+    "last-batch-waited-for": {"_reserve": _last_batch_waits},
     "plans-forgotten": _forgotten_at_restart(PlanGroup),
     "samples-forgotten": _forgotten_at_restart(Scored),
     "reservations-forgotten": _forgotten_at_restart(ReserveBatch),

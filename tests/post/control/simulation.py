@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from tests.post.control.invariants import Failure, Invariants, row_of
+from tests.post.control.invariants import Choice, Failure, Invariants, row_of
 from tests.post.control.mutants import mutated
 from windlass.post.control.controller import ControllerConfig, RolloutController
 from windlass.post.control.messages import (
@@ -36,8 +36,8 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 from windlass.post.rollout.types import SampleId
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 
 __all__ = ["Result", "Scenario", "draw", "simulate"]
 
@@ -70,6 +70,8 @@ class Scenario:
     restarts: float = 0.0
     process_kills: float = 0.0
     kills_at_commands: float = 0.0
+    passes: float = 0.0
+    last_group: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,6 +125,9 @@ def draw(seed: int) -> Scenario:
         restarts=rate(0.1),
         process_kills=rate(0.1),
         kills_at_commands=rate(0.004),
+        # bound 0 without them, where batches are known in advance
+        passes=rng.choice([0.0, 0.3, 0.7]) if seed % 3 else 0.0,
+        last_group=rng.randint(20, 200) if seed % 3 and rng.random() < 0.3 else None,
     )
 
 
@@ -158,14 +163,19 @@ class _World:
         self.tasks: list[tuple[float, int, Callable[[], None]]] = []
         self.log: list[Record] = []
         self.num_durable = 0
-        self.controller: RolloutController | None = RolloutController(self.config, rows=row_of)
+        self.choice = self.new_choice()
+        self.controller: RolloutController | None = RolloutController(
+            self.config, rows=row_of, choose=self.choice.next, on_reserve=self.choice.on_reserve
+        )
         self.engines: dict[str, _Engine] = {}
         self.num_named = 0
         self.learner_epoch = self.process_epoch = 0
         self.step = self.committed = 0
         self.is_training = True  # until it wants a batch
         self.last_progress = 0.0
-        self.held = Invariants(scenario.config, self.is_rejected, has_rejections=scenario.rejections > 0)
+        has_rejections = scenario.rejections > 0
+        self.held = Invariants(scenario.config, self.is_rejected, has_rejections=has_rejections, choice=self.new_choice)
+        self.is_over = False
         self.result = Result()
 
     # ---------------------------------------------------------------------------------------------------- driving
@@ -175,7 +185,7 @@ class _World:
             self.join()
         self.send(WeightsPublished(version=0))
         self.want()
-        while self.step < self.scenario.num_steps:
+        while self.step < self.scenario.num_steps and not self.is_over:
             if not self.tasks:
                 raise Failure("nothing left to do: everybody waits")
             self.now, _, task = heapq.heappop(self.tasks)
@@ -187,6 +197,10 @@ class _World:
         self.result.num_steps, self.result.time = self.step, self.now
         self.result.max_lag, self.result.lengths = self.held.max_lag, self.held.lengths
         self.held.check_prompts()
+
+    def new_choice(self) -> Choice:
+        seed, passes = self.scenario.seed, self.scenario.passes
+        return Choice(lambda group, count: _fraction(seed, group, count // 3, 78) < passes, self.scenario.last_group)
 
     def after(self, delay: float, task: Callable[[], None]) -> None:
         self.num_tasks += 1
@@ -357,6 +371,11 @@ class _World:
     def use(self, command: UseBatch) -> None:
         if self.is_training or command.step != self.step:
             raise Failure(f"batch of step {command.step} handed out at step {self.step}")
+        if not command.groups:
+            if not self.held.is_last or self.held.open:
+                raise Failure(f"no batch at step {command.step}, with {len(self.held.open)} open groups")
+            self.is_over = self.is_training = True
+            return
         self.held.check_batch(command)
         self.is_training = True
         self.train()
@@ -421,9 +440,19 @@ class _World:
         self.is_training = True
         self.held.read(self.log)
         self.held.known_version = {}
-        records, next_group = (self.log, 0) if self.happens(0.5) else (self.compacted(), self.held.num_planned)
+        records, next_group = (self.log, 0) if self.happens(0.5) else (self.compacted(), self.held.next_group)
+        self.choice = self.new_choice()
+        for each in self.log:
+            if isinstance(each, ReserveBatch):
+                self.choice.on_reserve(each.groups)
         self.controller = RolloutController.rebuilt(
-            self.config, records, step=self.step, next_group=next_group, rows=row_of
+            self.config,
+            records,
+            step=self.step,
+            next_group=next_group,
+            rows=row_of,
+            choose=self.choice.next,
+            on_reserve=self.choice.on_reserve,
         )
         for group in self.controller.complete:
             if self.is_rejected(group):  # the process died between the last sample and the rejection

@@ -35,8 +35,8 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 from windlass.post.rollout.types import SampleId, TokenSpan
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 
 NUM_SEEDS = 100
 SYNCHRONOUS = ControllerConfig(groups_per_batch=2, group_size=2)

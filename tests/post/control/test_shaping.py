@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
 
 from windlass.post.control.config import OverlongConfig, RewardsConfig, VerifierConfig
 from windlass.post.control.scoring import ScoredSample
-from windlass.post.control.shaping import overlong_penalties, relative_lengths, shaped_rewards
-from windlass.post.rollout.types import Finish, Sample, SampleId, TokenSpan
+from windlass.post.control.shaping import (
+    overlong_penalties,
+    relative_lengths,
+    shaped_rewards,
+    shuffled,
+    token_values,
+    turn_rewards,
+)
+from windlass.post.rollout.types import Episode, Finish, Sample, SampleId, TokenSpan, TurnEnd
 
 GROUPS = torch.tensor([0, 0, 1, 1])
 
@@ -80,3 +88,46 @@ def test_a_normalised_verifier_counts_whatever_its_spread() -> None:
 
 def test_replaced_and_normalised_rewards_exclude_each_other() -> None:
     assert [problem[0] for problem in config(truncated=0.0, normalise=True).check()] == ["truncated"]
+
+
+def test_what_verifiers_add_belongs_to_the_last_turn() -> None:
+    ids, turns = tuple(range(6)), (TurnEnd(stop=2, reward=0.5), TurnEnd(stop=5, reward=None))
+    sample = Sample(
+        id=SampleId(group=0, member=0),
+        ids=ids,
+        logp=(0.0,) * 6,
+        raw_logp=None,
+        spans=(TokenSpan(start=0, stop=6, version=0),),
+        finish="stop",
+        episode=Episode(environment="x", turns=turns),
+    )
+    own = ScoredSample(sample=sample, prompt_ids=(1,), text="", rewards={}, reward=2.0)
+    assert turn_rewards(own, 2.0) == [0.5, 1.5]
+    assert all(math.isnan(each) for each in turn_rewards(own, math.nan))
+    assert token_values(own, [3.0, 4.0]).tolist() == [3.0, 3.0, 4.0, 4.0, 4.0, 0.0]
+    plain = replace(own, sample=replace(sample, episode=None))
+    assert turn_rewards(plain, 2.0) == [2.0]
+    assert token_values(plain, [3.0]).tolist() == [3.0] * 6
+
+
+def test_shuffled_rewards_are_those_of_the_group_at_other_answers() -> None:
+    groups_S = torch.arange(300).repeat_interleave(4)
+    rewards_S = torch.tensor([1.0, 0.0, 0.0, math.nan]).double().repeat(300) + groups_S  # of each group, its own
+    numbers = groups_S.tolist()
+    found_S = shuffled(rewards_S, groups_S, numbers)
+    assert found_S.nan_to_num().view(-1, 4).sort().values.equal(rewards_S.nan_to_num().view(-1, 4).sort().values)
+    assert found_S.isnan().equal(rewards_S.isnan())
+    share = float((found_S - groups_S).view(-1, 4)[:, 0].mean())
+    assert 0.25 < share < 0.42  # a third: independent of the answer
+    whole = groups_S >= 150
+    later = shuffled(rewards_S[whole], groups_S[whole] - 150, numbers[600:])
+    assert later.nan_to_num().equal(found_S[whole].nan_to_num())  # by the group's number in the run alone
+
+
+def test_a_recipe_shuffles_what_it_learns_from() -> None:
+    groups_S = torch.zeros(4, dtype=torch.int64)
+    rows = [answer(7, 3, {"exact": float(place)}) for place in range(4)]
+    plain, other = (shaped_rewards(rows, groups_S, config(shuffle=each), max_new_tokens=10) for each in (False, True))
+    assert plain.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert other.tolist() != plain.tolist()
+    assert other.sort().values.equal(plain)

@@ -13,10 +13,12 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.post.gsm8k import rows_of_gsm8k
 from windlass.core.errors import SpecError
 from windlass.post.data.chat import ChatEncoder, SpanError, special_tokens
 from windlass.post.data.rows import Chat, read_chat
 from windlass.post.data.templates import CHATML, TEMPLATES, ChatTemplate, TemplateError, find_template
+from windlass.post.data.transforms import TRANSFORMS, DropRow
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import ByteTokenizer, FileTokenizer, SpecialIds, Tokenizer
 from windlass.train.hf.companions import byte_tokenizer_files
@@ -130,6 +132,19 @@ def test_learned_tokens_decode_to_the_answers(turns: list[str]) -> None:
         for sequence in sequences
     )
     assert text == "".join(f"{turn}<|im_end|>" for turn in turns[1::2])
+
+
+def test_exactly_the_answers_of_gsm8k_are_learned() -> None:
+    tokenizer = merging_tokenizer()
+    encoder = encoder_of(CHATML, tokenizer)
+    rows = rows_of_gsm8k() or [{"question": "How many are 3 + 4?", "answer": "3 + 4 = <<3+4=7>>7\n#### 7"}]
+    for row in rows:
+        columns = TRANSFORMS["gsm8k"](row)
+        assert not isinstance(columns, DropRow)
+        (sequence,) = encoder.sequences(read_chat(columns))
+        learned = tokenizer._inner.decode(sequence.ids[sequence.is_learned].tolist(), skip_special_tokens=False)
+        assert learned == f"{row['answer']}<|im_end|>"
+        assert sequence.is_learned.tolist() == sorted(sequence.is_learned.tolist())
 
 
 def test_a_token_over_a_border_is_split_as_generation_splits_it() -> None:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.post.objectives.advantage import Advantages, advantages_of
+from windlass.post.objectives.advantage import Advantages, advantages_of, turn_advantages_of
 from windlass.post.objectives.config import AdvantageConfig
 from windlass.post.objectives.presets import preset
 
@@ -107,3 +107,25 @@ def test_equal_rewards_that_are_no_binary_fraction_have_no_variance(scale: str) 
 def test_maximum_likelihood_weighs_successes_equally_whatever_the_pass_rate() -> None:
     found = of([1, 0, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4, preset("maxrl").advantage)
     assert found.values_S.tolist() == pytest.approx([3, -1, -1, -1, 1 / 3, 1 / 3, 1 / 3, -1], rel=1e-5)
+
+
+def test_turns_have_the_sum_of_their_own_and_later_normalised_rewards() -> None:
+    """Shao et al. 2024, DeepSeekMath, section 4.1.3: mean and deviation of all rewards of the group's steps."""
+    config = AdvantageConfig(baseline="group", scale="group_std", std="population", epsilon=0.0, turns="process")
+    rewards = [[0.0, 1.0], [1.0], [0.0, 0.0, 2.0]]
+    found, turns = turn_advantages_of(
+        [*rewards, [math.nan, math.nan], [5.0]],
+        torch.tensor([0, 0, 0, 0, 1]),
+        config,
+        is_kept_S=torch.tensor([True, False, True, True, True]),
+    )
+    flat = [reward for each in rewards for reward in each]
+    mean, spread = statistics.mean(flat), statistics.pstdev(flat)
+    normal = [[(reward - mean) / spread for reward in each] for each in rewards]
+    assert turns[0] == pytest.approx([sum(normal[0]), normal[0][1]])
+    assert turns[2] == pytest.approx([sum(normal[2]), sum(normal[2][1:]), normal[2][2]])
+    assert turns[1] == [0.0]  # not kept, but part of the group
+    assert turns[3:] == [[0.0, 0.0], [0.0]]  # not scored; alone in its group
+    assert found.is_trained_S.tolist() == [True, False, True, False, True]
+    assert found.has_variance_G.tolist() == [True, False]
+    assert found.values_S.tolist() == pytest.approx([each[0] for each in turns])

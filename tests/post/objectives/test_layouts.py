@@ -21,11 +21,11 @@ from windlass.post.objectives.config import (
     RewardConfig,
     SupervisedConfig,
 )
-from windlass.post.objectives.policy import PolicyObjective
+from windlass.post.objectives.policy import DistillationObjective, PolicyObjective
 from windlass.post.objectives.preference import PreferenceObjective
 from windlass.post.objectives.presets import PRESETS
 from windlass.post.objectives.reward import RewardObjective
-from windlass.post.objectives.supervised import DistillationObjective, SupervisedObjective
+from windlass.post.objectives.supervised import SupervisedObjective
 
 STREAMS = ("advantage", "behaviour", "proximal", "reference", "teacher")
 PENALTY = KLConfig(coefficient=0.1, times_ratio=True)

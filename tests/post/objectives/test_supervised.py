@@ -13,9 +13,9 @@ import torch
 
 from tests.post.objectives.rows import Piece, laid_out
 from windlass.post.objectives.batch import Scores, TokenRows
-from windlass.post.objectives.config import DistillationConfig, KLConfig, SupervisedConfig
-from windlass.post.objectives.policy import kl_estimates
-from windlass.post.objectives.supervised import DistillationObjective, SupervisedObjective
+from windlass.post.objectives.config import CorrectionConfig, DistillationConfig, KLConfig, SupervisedConfig
+from windlass.post.objectives.policy import DistillationObjective, kl_estimates
+from windlass.post.objectives.supervised import SupervisedObjective
 
 
 def rows(weight: torch.Tensor, teacher: torch.Tensor | None = None) -> TokenRows:
@@ -59,6 +59,24 @@ def test_the_expected_gradient_of_distillation_is_that_of_the_reverse_kl(estimat
     true = (logs_V.exp() * (logs_V - teacher_V)).sum()
     assert found.metrics["reverse_kl"] == pytest.approx(float(true.detach()))
     assert objective.needs == {"teacher"}
+
+
+def test_a_correction_of_distillation_restores_the_gradient_of_answers_of_another_student() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits_V = torch.randn(7, generator=generator, dtype=torch.float64, requires_grad=True)
+    teacher_V, older_V = torch.randn(2, 7, generator=generator, dtype=torch.float64).log_softmax(-1)
+    logs_V = logits_V.log_softmax(0)
+    (logs_V.exp() * (logs_V - teacher_V)).sum().backward()
+    assert logits_V.grad is not None
+    wanted, logits_V.grad = logits_V.grad, None
+    objective = DistillationObjective(config=DistillationConfig(correction=CorrectionConfig(clamp_max=1e9)))
+    own = rows(older_V.exp()[None], teacher_V[None])  # each token as often as the older student samples it
+    own = replace(own, streams={**own.streams, "behaviour": older_V[None]})
+    found = objective.sums(own, Scores(logp_BT=logits_V.log_softmax(0)[None]))
+    found.losses["distillation"].backward()
+    torch.testing.assert_close(logits_V.grad, wanted, rtol=1e-12, atol=1e-12)
+    assert found.metrics["correction"] == pytest.approx(1.0)  # the mean weight
+    assert objective.needs == {"teacher", "behaviour"}
 
 
 def test_a_teacher_that_forbids_a_token_gives_a_finite_gradient() -> None:

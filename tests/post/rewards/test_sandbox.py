@@ -5,20 +5,32 @@ A bomb here has an end of its own: if a limit failed, it would not stop the mach
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import windlass
 from tests.post.rewards.test_pool import answer
-from windlass.core.errors import PreconditionError
-from windlass.post.rewards import sandbox
+from windlass.config.loading import load_config
+from windlass.core.errors import PreconditionError, SpecError
+from windlass.post.control.config import RewardsConfig, VerifierConfig
+from windlass.post.control.scoring import AnswerScorer
+from windlass.post.rewards import cgroup, sandbox
 from windlass.post.rewards.code import code, code_of
 from windlass.post.rewards.pool import PoolConfig, RewardPool, RewardRequest
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rewards.sandbox import SandboxConfig, missing, run
+from windlass.post.rollout.types import Sample, SampleId
+from windlass.train.data.tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.system
 
@@ -174,3 +186,130 @@ def test_code_in_the_pool() -> None:
 @pytest.mark.unit
 def test_the_last_block_is_the_code() -> None:
     assert code_of("```python\na\n```\nno:\n```py\nb\n```") == "b\n"
+
+
+@pytest.mark.unit
+def test_a_run_with_code_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: ("no namespaces", "no control group"))
+    config = load_config(RewardsConfig, '{"verifiers": ["code"]}', source="test").value
+    with pytest.raises(PreconditionError, match="no namespaces; no control group") as refused:
+        AnswerScorer.of(config, ByteTokenizer())
+    assert refused.value.hint == "run where these exist, or accept the risk with `reward.sandbox: weak`"
+    AnswerScorer.of(replace(config, verifiers=(VerifierConfig(name="gsm8k"),)), ByteTokenizer())
+
+
+def test_a_weak_sandbox_scores_on_a_machine_that_gives_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: ("no namespaces",))
+    config = RewardsConfig(verifiers=(VerifierConfig(name="code"),), sandbox="weak")
+    monkeypatch.setattr(ByteTokenizer, "decode", lambda self, ids: GOOD)
+    scorer = AnswerScorer.of(config, ByteTokenizer())
+    sample = Sample(
+        id=SampleId(group=0, member=0), ids=(1,), logp=(0.0,), raw_logp=None, spans=(), finish="stop", seconds={}
+    )
+    scored = scorer.score([sample], [(1,)], [TESTS[:2]])
+    scorer.close()
+    assert [each.reward for each in scored] == [1.0]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('{"verifiers": ["gsm8k"], "sandbox": "weak"}', "`sandbox: weak` has no effect"),
+        ('{"verifiers": [{"name": "code", "settings": {"weak": true}}]}', "`weak` of `code` is set for all"),
+    ],
+)
+def test_the_strength_of_the_sandbox_is_set_in_one_place(settings: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_config(RewardsConfig, settings, source="test")
+
+
+_OTHER_USER = """
+from windlass.post.rewards.sandbox import SandboxConfig, missing, run
+from windlass.core.errors import PreconditionError
+import json, os
+try:
+    run("print(1)")
+    strict = "ran"
+except PreconditionError as error:
+    strict = error.message
+outcome = run({program!r}, SandboxConfig(timeout_s=20.0, num_processes=16, weak=True))
+print(json.dumps([missing(), strict, outcome.end, outcome.output.decode()]))
+"""
+
+_LOOK = """
+import os, socket
+print(sorted(os.environ), os.path.exists({outside!r}), os.path.exists("/etc/shadow"), os.getpid() < 10)
+try:
+    socket.create_connection(("127.0.0.1", {port}), 2)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def reachable_python() -> str:
+    """An interpreter that another user can start: this one may be in a folder of root's."""
+    for python in (os.path.realpath(sys.executable), "/usr/bin/python3"):
+        words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+        is_new = "import os, sys; sys.exit(sys.version_info < (3, 11) or not os.access(sys.executable, os.X_OK))"
+        done = subprocess.run([*words, python, "-c", is_new], cwd="/", capture_output=True, check=False)
+        if done.returncode == 0:
+            return python
+    pytest.skip("no interpreter of Python 3.11 that another user than root can start")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user reaches; those of pytest are below one that is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="windlass-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_another_user_than_root_has_namespaces_and_is_told_what_is_missing(open_folder: Path) -> None:
+    """In a user namespace: without other users, and without a control group unless one is delegated to the user."""
+    shutil.copytree(
+        Path(windlass.__file__).parent, open_folder / "code" / "windlass", ignore=shutil.ignore_patterns("*.pyc")
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        program = _LOOK.format(outside=str(open_folder), port=server.getsockname()[1])
+        line = [reachable_python(), "-B", "-c", _OTHER_USER.format(program=program)]
+        if os.geteuid() == 0:
+            line = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *line]
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(open_folder / "code"), "HOME": str(open_folder)}
+        done = subprocess.run(line, env=environment, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lacks, strict, end, output = json.loads(done.stdout)
+    assert "programs run under your own uid" in lacks
+    assert strict == f"no sandbox on this machine: {'; '.join(lacks)}"
+    assert not any("namespaces" in lack for lack in lacks)
+    assert (end, output) == ("exit", "['HOME', 'LANG', 'PATH'] False False True\nNetwork is unreachable\n")
+
+
+def unified(folder: Path, name: str, *, processes: str = "", enabled: str = "") -> Path:
+    """A folder with the files of a group; the kernel's rules are not in it."""
+    group = folder / name if name else folder
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "cgroup.procs").write_text(processes)
+    (group / "cgroup.subtree_control").write_text(enabled)
+    return group
+
+
+@pytest.mark.unit
+def test_a_group_above_that_gives_controllers_to_children_is_used(tmp_path: Path) -> None:
+    unified(tmp_path, "", enabled="cpu pids")
+    slice_ = unified(tmp_path, "app.slice", enabled="memory pids")
+    own = unified(tmp_path, "app.slice/shell.scope", processes="1\n")
+    assert cgroup._unified_parent(own, tmp_path, ["pids", "memory"]) == slice_
+    assert (own / "cgroup.procs").read_text() == "1\n"
+
+
+@pytest.mark.unit
+def test_processes_of_a_group_that_is_not_delegated_are_not_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = unified(tmp_path, "session.scope", processes="1\n")
+    monkeypatch.setattr(cgroup, "_is_namespace_root", lambda: False)
+    with pytest.raises(PermissionError, match="is not delegated"):
+        cgroup._move_into_child(own)
+    assert not (own / cgroup._LEAF).exists()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.post.gsm8k import rows_of_gsm8k
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.post.rewards.protocol import Answer
 from windlass.post.rewards.registry import FunctionVerifier, find_verifier
@@ -157,15 +156,6 @@ ROWS = (
     {"answer": "Each costs $2.50.\n#### 2.5"},
 )
 """Rows in the form of GSM8K, where its files are not at hand."""
-
-
-def rows_of_gsm8k() -> list[dict[str, str]]:
-    """Return all rows of GSM8K, or none where its files are not at hand."""
-    folder = os.environ.get("WINDLASS_TEST_DATA", "")
-    files = [file for split in ("train", "test") if (file := Path(folder, f"gsm8k-{split}.jsonl")).is_file()]
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()] if folder else []
-    assert len(rows) in (0, 7473 + 1319)
-    return rows
 
 
 def test_all_answers_of_gsm8k_are_read() -> None:

@@ -11,6 +11,7 @@ import torch
 from tests.post.rollout.policies import MODELS, embedded, finish, group, prompt, work
 from tests.train.model import tiny
 from windlass.core.errors import UsageError
+from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.post.rollout.engine import EngineError
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest, TokenSpan
 from windlass.train.generation.generate import generate
@@ -87,6 +88,47 @@ def test_company_and_order_change_no_bit(name: str) -> None:
     engine = embedded(model)
     for item in rng.sample(works, 8):
         assert facts_of(finish(engine, [item])[item.id]) == wanted[item.id]
+
+
+def rows_of_steps(engine: EmbeddedEngine) -> list[int]:
+    """Return a list that receives the number of slots of each step; checks of sizes are steps too."""
+    rows: list[int] = []
+
+    def note(_: object, args: tuple[torch.Tensor, ...]) -> None:
+        if args[0].shape[1] == 1:
+            rows.append(args[0].shape[0])
+
+    engine._model.register_forward_pre_hook(note)
+    return rows
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_fewer_slots_are_computed_at_the_end_and_no_bit_changes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """48 slots of which samples leave one after the other, while others join; and each of some samples alone."""
+    model, rng = tiny.decoder(**MODELS[name]), random.Random(2)
+    works = [work(g, m, length=6, max_new_tokens=2 + (7 * g + 3 * m) % 23) for g in range(8) for m in range(9)]
+    whole = embedded(model, num_slots=48, max_open=96)
+    monkeypatch.setattr(whole._sizes, "fit", lambda _: 48)
+    wanted = {item: facts_of(sample) for item, sample in finish(whole, works).items()}
+    engine = embedded(model, num_slots=48, max_open=96)
+    rows = rows_of_steps(engine)
+    assert {item: facts_of(sample) for item, sample in finish(engine, works).items()} == wanted
+    assert rows[-1] == 16
+    assert set(rows) == {16, 32, 48}
+    for item in rng.sample(works, 4):
+        assert facts_of(finish(engine, [item])[item.id]) == wanted[item.id]
+
+
+def test_sizes_that_change_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, forward = embedded(num_slots=40), Decoder.forward
+
+    def uneven(self: Decoder, tokens_BT: torch.Tensor, *args: Any, **options: Any) -> Any:
+        out = forward(self, tokens_BT, *args, **options)
+        assert isinstance(out, torch.Tensor)
+        return out * 1.0000001 if tokens_BT.shape[0] == 16 else out
+
+    monkeypatch.setattr(Decoder, "forward", uneven)
+    assert [engine._sizes.fit(count) for count in (1, 16, 17, 32, 33, 40)] == [40, 40, 32, 32, 40, 40]
 
 
 def test_slots_that_are_warm_change_no_bit() -> None:

@@ -10,6 +10,7 @@ import torch
 from tests.post.rollout.policies import MODELS
 from tests.train.model import tiny
 from windlass.post.rollout.slots import TILE, SlotCache
+from windlass.post.rollout.steps import have_equal_slots
 from windlass.train.model.decoder import Decoder
 
 CPU = torch.device("cpu")
@@ -71,17 +72,48 @@ def test_longer_rows_beside_it_change_no_bit(name: str) -> None:
 
 def test_forked_rows_continue_as_the_source_would() -> None:
     model = tiny.decoder(**MODELS["windows"])
-    source, target = slots(model, 2, max_length=8), slots(model, 5)
+    source, target = slots(model, 2, max_length=8), slots(model, 8)  # fewer rows leave a rest to scalar instructions
     step(model, source, tiny.tokens(2, 8), [8, 3])
     target.fork(source, [(0, 4), (1, 0), (0, 2)], 8)
-    assert target.lengths == [3, 0, 8, 0, 8]
-    token = tiny.tokens(1, 1, seed=5).expand(5, 1)
-    made = step(model, target, token, [1, 0, 1, 0, 1])
-    assert target.lengths == [4, 0, 9, 0, 9]
+    assert target.lengths == [3, 0, 8, 0, 8, 0, 0, 0]
+    token = tiny.tokens(1, 1, seed=5).expand(8, 1)
+    made = step(model, target, token, [1, 0, 1, 0, 1, 0, 0, 0])
+    assert target.lengths == [4, 0, 9, 0, 9, 0, 0, 0]
     assert torch.equal(made[2], made[4])
     with torch.inference_mode():
         whole = model(torch.cat((tiny.tokens(2, 8)[1:, :3], token[:1]), dim=1))
     torch.testing.assert_close(made[0, 0], whole[0, -1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_slots", [2, 5, 8, 32])
+def test_slots_are_equal_or_said_not_to_be(num_slots: int) -> None:
+    """Equal rows in every slot: the check of the engine says whether any step can tell one slot from another."""
+    model = tiny.decoder(**MODELS["windows"])
+    cache, found = slots(model, num_slots), []
+    for token in range(8):
+        logits = step(model, cache, torch.full((num_slots, 1), token), [1] * num_slots)
+        found.append(all(torch.equal(logits[0], other) for other in logits))
+    if have_equal_slots(model, num_slots):
+        assert all(found)
+    else:
+        assert num_slots * 48 % 32 != 0  # the widths are 32 and 48
+
+
+@pytest.mark.parametrize("length", [3, TILE + 4])
+def test_rows_that_move_and_fewer_rows_change_no_bit(length: int) -> None:
+    """The rows of slots 20 and 31 move to 1 and 2, and a step of 16 slots makes of them what one of all slots makes."""
+    model, rows_BT = tiny.decoder(**MODELS["windows"]), tiny.tokens(32, length)
+    whole, part = slots(model, 32), slots(model, 32)
+    for cache in (whole, part):
+        step(model, cache, rows_BT, [length] * 32)
+    part.reset([1, 2])
+    part.move([(20, 1), (31, 2)])
+    assert part.lengths == [0 if slot in (20, 31) else length for slot in range(32)]
+    tokens_B1 = tiny.tokens(32, 1, seed=5)
+    wanted = step(model, whole, tokens_B1, [1] * 32)
+    tokens_B1[[1, 2]] = tokens_B1[[20, 31]]
+    made = step(model, part, tokens_B1[:16], [1] * 16)
+    assert torch.equal(made, wanted[[0, 20, 31, *range(3, 16)]])
 
 
 def test_a_slot_is_used_again_as_if_it_were_new() -> None:

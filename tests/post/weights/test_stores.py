@@ -17,7 +17,7 @@ from windlass.core.errors import UsageError
 from windlass.post.rollout.engine import EngineError
 from windlass.post.rollout.types import ScoreRequest
 from windlass.post.weights.files import FileWeightStore
-from windlass.post.weights.store import MemoryWeightStore, Probe, WeightRef, WeightStore
+from windlass.post.weights.store import AdapterBase, MemoryWeightStore, Probe, WeightRef, WeightStore
 
 PROBE = Probe(requests=(ScoreRequest(ids=(1, 2, 3)),), logp=((-0.1, -0.30000001),), tolerance=1e-5)
 
@@ -256,6 +256,56 @@ def test_changes_to_other_weights_than_are_held_are_refused(tmp_path: Path) -> N
     into["head"][0, 0] += 1
     with pytest.raises(EngineError, match="damaged: piece 0 has another checksum"):
         store.fetch(ref, into, have=have)
+
+
+def adapter_of(seed: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(100 + seed)
+    shapes = {"embed.lora_a": (2, 32), "embed.lora_b": (61, 2), "head.lora_a": (2, 61), "head.lora_b": (32, 2)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def merged(base: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scales: Mapping[str, float]) -> dict[str, Tensor]:
+    updates = {name: scale * adapter[f"{name}.lora_b"] @ adapter[f"{name}.lora_a"] for name, scale in scales.items()}
+    return {name: value + updates.get(name.removesuffix(".weight"), 0.0) for name, value in base.items()}
+
+
+def test_only_an_adapter_travels_and_its_base_is_read_once(tmp_path: Path) -> None:
+    store, reader = FileWeightStore(tmp_path), FileWeightStore(tmp_path)
+    frozen = {(name if name == "bias" else f"{name}.weight"): value for name, value in weights().items()}
+    scales = {"embed": 2.0, "head": 0.5}
+    adapter = AdapterBase(base=store.publish_base(frozen), scales=scales)
+    into, have = empty(frozen), None
+    for version in range(4):
+        own = adapter_of(version)
+        ref = store.publish(own, version, PROBE, adapter=adapter)
+        assert reader.fetch(ref, into, have=have) == PROBE
+        for name, value in merged(frozen, own, scales).items():
+            torch.testing.assert_close(into[name], value, rtol=1e-5, atol=1e-5)
+        if have is None:  # a process that has the base does not read it again
+            (tmp_path / "base").rename(tmp_path / "away")
+        have = ref
+    assert have is not None
+    store.retire([3])
+    with pytest.raises(EngineError, match="do not exist any more"):
+        FileWeightStore(tmp_path).fetch(have, empty(frozen))
+    (tmp_path / "away").rename(tmp_path / "base")
+    late = empty(frozen)
+    assert {name: value.shape for name, value in FileWeightStore(tmp_path).empty(have).items()} == {
+        name: value.shape for name, value in late.items()
+    }
+    FileWeightStore(tmp_path).fetch(have, late)
+    assert equal(late, into)
+
+
+def test_an_adapter_beside_another_base_is_refused(tmp_path: Path) -> None:
+    store = FileWeightStore(tmp_path)
+    frozen = {f"{name}.weight": value for name, value in weights().items()}
+    adapter = AdapterBase(base=store.publish_base(frozen), scales={"embed": 1.0, "head": 1.0})
+    ref = store.publish(adapter_of(0), 0, adapter=adapter)
+    step(frozen, 1)
+    store.publish_base(frozen)
+    with pytest.raises(EngineError, match=r"contains version 0 \(.*\) and not version 0"):
+        FileWeightStore(tmp_path).fetch(ref, empty(frozen))
 
 
 def test_a_negative_version_is_refused(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 from tests.supervise.memory_journal_view import MemoryJournalView
 from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE
+from windlass.record.facts import EvaluationRule
 from windlass.record.retry import Budgets
-from windlass.record.state import End
+from windlass.record.state import End, State
 from windlass.supervise.gang.core import SETTLE_S, GangConfig, GangCore
 from windlass.supervise.gang.membership import LOST_AFTER_S, SILENT_AFTER_S
 from windlass.supervise.gang.messages import (
@@ -323,7 +324,9 @@ def test_a_stop_asked_for_before_the_leader_came_is_seen_before_the_barrier_open
 
 def test_a_failed_upstream_fails_the_task() -> None:
     scene = Scene()
-    assert scene.core.on_upstream_failed("prep", scene.now)[-1] == Leave(1)
+    assert scene.core.on_verdict(State.FAILED, "sibling-failed", "upstream task prep did not succeed", scene.now)[
+        -1
+    ] == Leave(1)
     assert scene.journal.last(events.TASK_ENDED)["cause"] == "sibling-failed"
     assert scene.journal.last(events.TASK_ENDED)["message"] == "upstream task prep did not succeed"
 
@@ -568,3 +571,32 @@ def test_absent_replicas_are_started_again_with_patience() -> None:
     assert scene.after(3) == []
     scene.status(1, Phase.READY)
     assert scene.after(2) == [Respawn(2)]
+
+
+def evaluating() -> tuple[Scene, MemoryJournalView]:
+    journal = MemoryJournalView()
+    journal.facts.task("train").evaluates = EvaluationRule(of="other", every=1)
+    return Scene(1, journal, is_evaluating=True), journal
+
+
+def test_an_attempt_that_evaluates_names_its_checkpoint_before_user_code_runs() -> None:
+    scene, journal = evaluating()
+    scene.core.on_gate("", scene.now, {"path": "/c/step-2", "step": 2, "digest": "d"})
+    scene.status(0, Phase.READY)
+    assert journal.last(events.ATTEMPT_STARTED)["evaluates"] == {"path": "/c/step-2", "step": 2, "digest": "d"}
+    assert (scene.core.order.evaluates, scene.core.order.evaluated_step) == ("/c/step-2", 2)
+    later = Scene(1, journal, epoch=2, is_evaluating=True)
+    assert later.step() is Step.RUN
+    assert (later.core.order.evaluates, later.core.order.evaluated_step) == ("/c/step-2", 2)
+
+
+def test_after_an_evaluation_the_gate_is_asked_again() -> None:
+    scene, journal = evaluating()
+    for attempt, step in ((1, 2), (2, 4)):
+        assert scene.step() is Step.WAIT
+        scene.core.on_gate("", scene.now, {"path": f"/c/step-{step}", "step": step, "digest": ""})
+        scene.status(0, Phase.READY, attempt)
+        scene.end(0, "ok", attempt)
+    assert journal.task().end is None
+    scene.core.on_verdict(State.SUCCEEDED, "ok", "", scene.now)
+    assert journal.task().state is State.SUCCEEDED

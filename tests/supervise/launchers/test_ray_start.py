@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,7 +71,7 @@ def test_the_head_counts_its_own_nodes_only(ray: types.SimpleNamespace) -> None:
     assert ray.commands[0] == ["start", "--head", "--x"]
     assert not ray.opens_client_port
     assert {"nodes": {"0": [4.0, 8.0]}} in told
-    assert {"started": [7]} in told
+    assert {"started": [7], "authenticates": False} in told  # as a Ray before 2.52
 
 
 @pytest.mark.system
@@ -80,7 +80,13 @@ def test_a_worker_joins_when_the_head_is_in_the_table(ray: types.SimpleNamespace
     assert code == 0
     assert ray.commands[0][0] == "start"
     assert ray.commands[0][1].startswith("--address=127.0.0.1:")
-    assert told == [{"started": [7]}]
+    assert told == [{"started": [7], "authenticates": False}]
+
+
+@pytest.mark.system
+def test_the_newest_ray_knows_tokens(need: Callable[[str], None]) -> None:
+    need("ray")
+    assert ray_start.authenticates()
 
 
 @pytest.mark.system

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.train.tiny import QUIET, Diary, MemoryStore, PointLoader, point_module
+from windlass import report
 from windlass.train.callbacks import checkpointer as checkpointing
 from windlass.train.callbacks.checkpointer import Checkpointer
 from windlass.train.callbacks.protocol import TrainerCallback
@@ -60,6 +61,23 @@ def test_keep_holds_the_newest_permanent_ones() -> None:
     store = MemoryStore()
     run(7, store, CheckpointerConfig(every=Duration.steps(1), keep=3))
     assert [item.step for item in store.committed()] == [5, 6, 7]
+
+
+def test_a_checkpoint_stays_until_its_evaluation_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    asked: list[int] = []
+
+    def held() -> frozenset[str]:
+        asked.append(max(item.step for item in store.committed()))
+        waiting = {2} if asked[-1] < 6 else set()
+        return frozenset(item.path for item in store.committed() if item.step in waiting)
+
+    monkeypatch.setattr(report, "is_active", lambda: True)
+    monkeypatch.setattr(report, "held_checkpoints", held)
+    run(7, store, CheckpointerConfig(every=Duration.steps(1), keep=1))
+    assert [item.step for item in store.committed()] == [7]
+    assert store.dropped == [1, 3, 4, 2, 5, 6]
+    assert asked == [2, 3, 4, 5, 6, 7]
 
 
 class Clock:

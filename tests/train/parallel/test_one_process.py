@@ -32,7 +32,7 @@ from windlass.train.parallel.float8 import is_converted
 from windlass.train.parallel.pipeline import Pipeline, split_blocks
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync, sync_gradients
-from windlass.train.parallel.world import World, place_of, require_gpu
+from windlass.train.parallel.world import World, device_of, place_of
 
 P = ParallelConfig
 
@@ -251,7 +251,7 @@ def test_settings_that_do_not_go_together() -> None:
 
 def test_a_process_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    require_gpu(0)
+    assert device_of("cuda") == torch.device("cuda", 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(PreconditionError, match="process 1 of this machine has no GPU: torch sees 1") as caught:
         World.begin("cuda")

@@ -215,9 +215,12 @@ def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
 
 
 def _why(link: SlurmJob, job: Submission) -> str:
-    """Return why a link waits; link 1 of a job that windlass holds waits for upstream tasks."""
+    """Return why a link waits; link 1 of a job that windlass holds waits for other tasks."""
     document = _document(job) if link.reason == HELD and link.link == 1 else None
-    return why_it_waits(link, document.settings.after if document is not None and document.queue.hold else ())
+    if document is None or not document.queue.hold:
+        return why_it_waits(link)
+    rule = document.settings.evaluates
+    return why_it_waits(link, document.settings.after if rule is None else (rule.of,), is_evaluation=rule is not None)
 
 
 def _is_cancelled(job: SlurmJob | Past) -> bool:

@@ -91,14 +91,16 @@ _PER = {"peruser": "one user", "pu": "one user", "peraccount": "one account", "p
 _NEVER = re.compile(r"never starts|does not start|may not")
 
 
-def why_it_waits(job: SlurmJob, after: Sequence[str] = ()) -> str:
+def why_it_waits(job: SlurmJob, after: Sequence[str] = (), *, is_evaluation: bool = False) -> str:
     """Return why a job waits and when Slurm expects it to start, in one sentence with Slurm's own reason.
 
     Args:
         after: tasks that we hold the job for.
+        is_evaluation: whether it waits for a checkpoint of that task, and not for its end.
     """
     word = job.reason.partition(",")[0].strip()
-    words = f"it waits for task {' and task '.join(after)}" if word == HELD and after else _words(job, word)
+    what = "a checkpoint of task" if is_evaluation else "task"
+    words = f"it waits for {what} {' and task '.join(after)}" if word == HELD and after else _words(job, word)
     said = f" (Slurm: {job.reason})" if job.reason else ""
     start = f"; expected to start {_moment(job.start)}" if job.start and not _NEVER.search(words) else ""
     return words + said + start

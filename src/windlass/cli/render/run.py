@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from windlass.cli.render.progress import describe_end
 from windlass.cli.render.verdict import STATE_STYLES, first_failure, next_step
 from windlass.cli.screen import paint, printable
 from windlass.core.phrases import ago, count, duration, local_time, number, size
+from windlass.record.evaluation import Evaluation, EvaluationState, evaluations
+from windlass.record.retry import Budgets
 from windlass.record.state import Attempt, End, RunFacts, State, TaskFacts
 from windlass.runs import metrics
 from windlass.runs.pending import PendingAction
@@ -46,7 +49,7 @@ def run_data(
         "ended_at": facts.ended_at,
         "path": str(run.path),
         "locator": _locator(facts),
-        "tasks": {name: _task_data(task, waits.get(name, "")) for name, task in facts.tasks.items()},
+        "tasks": {name: _task_data(facts, task, waits.get(name, "")) for name, task in facts.tasks.items()},
         "outputs": {name: _output_data(run, facts, name) for name in facts.tasks},
         "metrics": {
             name: {"step": point.step, "value": point.value, "at": point.time}
@@ -62,8 +65,8 @@ def _locator(facts: RunFacts) -> str:
     return max((job.locator for job in jobs if job.locator), default="")
 
 
-def _task_data(task: TaskFacts, wait: str) -> dict[str, object]:
-    end = task.end
+def _task_data(facts: RunFacts, task: TaskFacts, wait: str) -> dict[str, object]:
+    end, waits = task.end, _waits(task)
     return {
         "state": str(task.state),
         "cause": end[1] if end else "",
@@ -82,11 +85,57 @@ def _task_data(task: TaskFacts, wait: str) -> dict[str, object]:
             for job in task.jobs.values()
         ],
         "avoids": task.avoided,
+        "evaluations": _evaluations_data(facts, task),
+        "waits_for": {"what": waits[0], "since": waits[1]} if waits else None,
         "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
         "checkpoint": {"step": task.newest_checkpoint.step, "path": task.newest_checkpoint.path}
         if task.newest_checkpoint.path
         else None,
     }
+
+
+def _waits(task: TaskFacts) -> tuple[str, float] | None:
+    """Return what a running task waits for by its own words, and since when; None if for nothing."""
+    newest = task.newest_attempt
+    if task.end or newest is None or newest.end is not None or not task.waits[1] or task.waits[0] < newest.started_at:
+        return None
+    return task.waits[1:]
+
+
+def _evaluations(facts: RunFacts, task: TaskFacts) -> list[Evaluation]:
+    """Return the evaluations of a task; the best checkpoint is among them once its evaluation has begun."""
+    if task.evaluates is None:
+        return []
+    budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
+    return evaluations(task, facts.tasks.get(task.evaluates.of, TaskFacts(task.evaluates.of)), budgets)
+
+
+def _evaluations_data(facts: RunFacts, task: TaskFacts) -> list[dict[str, object]]:
+    return [
+        {
+            "step": each.checkpoint.step,
+            "path": each.checkpoint.path,
+            "digest": each.digest,
+            "state": str(each.state),
+            "attempt": each.attempt,
+            "message": each.message,
+        }
+        for each in _evaluations(facts, task)
+    ]
+
+
+def _evaluation_lines(facts: RunFacts, task: TaskFacts) -> Iterator[str]:
+    """Yield the number of evaluations by state, and a line for each one that is not done."""
+    found = _evaluations(facts, task)
+    if task.evaluates is None:
+        return
+    counts = Counter(str(each.state) for each in found)
+    parts = [f"{counts[state]} {state}" for state in map(str, EvaluationState) if counts[state]]
+    of = f"checkpoints of task {task.evaluates.of}"
+    yield _line("  evaluates", f"{of}: {', '.join(parts) or 'none yet'}")
+    for each in found:
+        if each.state is not EvaluationState.DONE:
+            yield _line("", printable(each.text()))
 
 
 def _attempt_data(attempt: Attempt) -> dict[str, object]:
@@ -202,6 +251,7 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> 
         queued = [link.number for link in job.links.values() if not link.started_at]
         behind = f", {count(len(queued), 'link')} queued after it" if queued and not end else ""
         yield _line("  chain", f"{count(len(job.links) - len(queued), 'link')} started{behind}")
+    yield from _evaluation_lines(facts, task)
     for host, why in sorted(task.avoided.items()):
         yield _line("  avoids", printable(f"{host}: {why}"))
     for number_ in sorted(task.attempts):
@@ -212,6 +262,9 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> 
         yield _line("  checkpoint", printable(f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}"))
     elif task.phase[1]:
         yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
+    waits = _waits(task)
+    if waits:
+        yield _line("  waits for", printable(f"{waits[0]}, since {local_time(waits[1])}"))
     if name in facts.outputs and facts.outputs[name][1]:
         _, num_files, num_bytes, digest = facts.outputs[name]
         is_elsewhere = run.is_mirrored and not run.out(name).exists()
@@ -226,10 +279,12 @@ def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
     if not attempt.started_at:
         return f"did not start{where}" + (f": {describe_end(attempt.end)}" if attempt.end else "")
     if attempt.end is None:
-        return f"running{where} since {local_time(attempt.started_at)}"
+        evaluates = f", evaluates step {attempt.evaluates.step}" if attempt.evaluates.path else ""
+        return f"running{where} since {local_time(attempt.started_at)}{evaluates}"
     spent = duration(attempt.ended_at - attempt.started_at)
     step = attempt.checkpoint_step if attempt.checkpoint_step >= 0 else attempt.last_entry.step
     saved = f", saved step {step}" if step >= 0 else ""
+    saved = f", evaluated step {attempt.evaluates.step}" if attempt.evaluates.path else saved
     return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"
 
 

@@ -29,6 +29,10 @@ LEAVING: Mapping[str, str] = {
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _ENVIRONMENT),
     **dict.fromkeys(("tasks.*.cluster", "tasks.*.procs_per_node"), _NEEDS_US),
     **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _RECORD),
+    **dict.fromkeys((f"tasks.*.evaluate.{key}" for key in ("of", "every", "last", "max_waiting")), _NEEDS_US),
+    **dict.fromkeys(
+        (f"tasks.*.evaluate.{key}" for key in ("best.metric", "best.mode", "partition", "priority")), _NEEDS_US
+    ),
     "tasks.*.total_gpus": "!Beaker requests GPUs per replica; write `nodes` and `gpus`",
     "tasks.*.gpus.type": "!Beaker chooses GPUs by cluster; write `beaker: {constraints: {cluster: [...]}}` in the task",
     **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "features")), "Beaker has no such setting"),

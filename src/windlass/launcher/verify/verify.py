@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from windlass.launcher.verify.sources import Present, check_code, check_environm
 from windlass.pin.data.pinned import DataPin, DataPlaces
 from windlass.pin.data.pinning import check_data
 from windlass.plan.plan import Plan
+from windlass.record.causes import Cause
 from windlass.record.journal import JournalReader
 from windlass.record.manifest import differences, manifest_path, read_manifest
-from windlass.record.state import RunFacts, State
+from windlass.record.state import RunFacts, State, TaskFacts
 from windlass.runs import outputs
 from windlass.runs.archive.origin import archived_data, is_imported, left_out_of, path_here
 from windlass.runs.home import Home
@@ -62,6 +64,8 @@ def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding
             yield Finding(what=f"checkpoint {name}", status="skipped", message=message)
         elif task.last_checkpoint.path:
             yield _checkpoint(run, name, task.last_checkpoint.path)
+        if task.evaluates is not None:
+            yield from _evaluated(run, task)
         if task.state is State.SUCCEEDED:
             yield _outputs(run, facts, name)
 
@@ -125,7 +129,35 @@ def _checkpoint(run: RunFolder, task: str, recorded: str) -> Finding:
         return Finding(what=what, status="failed", message=f"{path} is missing; it was the last committed one")
     if not manifest_path(path).exists():
         return Finding(what=what, status="failed", message=f"{path} has lost its manifest")
-    return _compared(what, str(path), lambda: differences(path, read_manifest(path)))
+    return _compared(what, str(path), lambda: _differences(path))
+
+
+def _evaluated(run: RunFolder, task: TaskFacts) -> Iterator[Finding]:
+    """Yield a finding for each evaluated checkpoint: whether its manifest is the one of the evaluation."""
+    assert task.evaluates is not None  # checked by the caller
+    for attempt in task.attempts.values():
+        step, recorded = attempt.evaluates
+        if not recorded or not attempt.evaluated_digest or attempt.end is None or attempt.end.cause != Cause.OK:
+            continue
+        what = f"checkpoint {task.evaluates.of} step {step}, evaluated by {task.name}"
+        path = path_here(run, recorded)
+        if run.is_mirrored or not path.exists():
+            yield Finding(what=what, status="skipped", message=f"{recorded} is not on this machine any more")
+            continue
+        try:
+            digest = read_manifest(path).digest
+        except WindlassError as error:
+            yield Finding(what=what, status="failed", message=error.message)
+            continue
+        if digest != attempt.evaluated_digest:
+            message = f"its digest is {digest[:12]}, but {attempt.evaluated_digest[:12]} was evaluated"
+            yield Finding(what=what, status="failed", message=message)
+            continue
+        yield _compared(what, f"sha256:{digest[:12]}", functools.partial(_differences, path))
+
+
+def _differences(path: Path) -> list[tuple[str, str]]:
+    return differences(path, read_manifest(path))
 
 
 def _compared(what: str, message: str, compare: Callable[[], list[tuple[str, str]]]) -> Finding:

@@ -35,7 +35,7 @@ def place_on_slurm(
         experiment, notes = reshaped(experiment, target.there.gpus)
     notes += apply_rules(experiment, site, diagnostics, is_best_effort=best_effort, target=target)
     check_site_containers(experiment, target.profile, diagnostics)
-    targets = {name: _cpu_target(target) if built_name(name) else target for name in experiment.tasks}
+    targets = {name: _target_of(name, experiment, site, target, diagnostics) for name in experiment.tasks}
     shapes = {name: shape_at(name, task, targets[name], diagnostics) for name, task in experiment.tasks.items()}
     budget, more = gpu_budget(experiment, shapes, diagnostics)
     tasks = {}
@@ -47,10 +47,24 @@ def place_on_slurm(
             )
             continue
         times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None]
-        tasks[name], links = _place_task(name, experiment, shape, min(times, default=None), target, diagnostics)
+        tasks[name], links = _place_task(name, experiment, shape, min(times, default=None), targets[name], diagnostics)
         more += links.notes
     more += [*_notes(experiment, shapes, target, tasks)]
     return Placement(experiment=experiment, tasks=tasks, target=target, notes=tuple(dict.fromkeys((*notes, *more))))
+
+
+def _target_of(
+    name: str, experiment: Experiment, site: Site, target: QueueTarget, diagnostics: Diagnostics
+) -> QueueTarget:
+    """Return the target of one task; one that evaluates checkpoints may have another partition and priority."""
+    if built_name(name):
+        return _cpu_target(target)
+    evaluate = experiment.tasks[name].evaluate
+    if evaluate is None or not (evaluate.partition or evaluate.priority):
+        return target
+    context = replace(experiment.context, priority=evaluate.priority or experiment.context.priority)
+    place = replace(site, partition=evaluate.partition or site.partition)
+    return queue_target_of(replace(experiment, context=context), place, diagnostics)
 
 
 def _cpu_target(target: QueueTarget) -> QueueTarget:

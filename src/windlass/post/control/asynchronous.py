@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from windlass.post.control.controller import RolloutController
@@ -36,35 +36,30 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, ReserveBatch, oldest_version
-from windlass.post.control.sample_log import SampleLog
+from windlass.post.control.prompts import PromptPools, Visit
 from windlass.post.control.scoring import AnswerScorer, ScoredSample
 from windlass.post.control.source import GroupPrompts
-from windlass.post.rollout.engine import EngineError
-from windlass.post.rollout.remote import RemoteEngine
+from windlass.post.control.workers import JoiningWorker, RolloutWorker
+from windlass.post.rollout.engine import EngineError, OpenWork
 from windlass.post.rollout.types import Sample
+from windlass.post.samples.log import SampleLog
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, ReserveBatch, oldest_version
+from windlass.post.workers.remote import RemoteEngine
 from windlass.train.data.protocol import NotReady
-from windlass.train.parallel.world import World
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from windlass.post.weights.store import Probe, WeightRef
 
-__all__ = ["AsyncRollouts", "SharedRollouts"]
+__all__ = ["AsyncRollouts"]
 
 _POLL_S = 0.02
 _BATCH_WAIT_S = 1.0
+_VERSIONS_KEPT = 1000
+"""Versions of which the digest is remembered, for workers that come back."""
 _MAX_STARTS = 5
 """Starts of a worker without a finished sample between them, after which the run ends."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    engine: RemoteEngine
-    has_joined: bool = False
-    version: int = -1
-    num_starts: int = 1
 
 
 class AsyncRollouts:
@@ -75,10 +70,14 @@ class AsyncRollouts:
         prompts: what each group asks.
         publish: stores weights as a version, for workers to fetch.
         start: starts the process of a worker, by its number, with a version; does not wait for it.
+        arrivals: returns newly connected workers, given the version to start with; if set, no worker is started here.
         close: removes what was published.
         log: remembers plans, samples and batches; None: a run that stores nothing.
         finished: scored samples of the controller's open groups, from the log.
+        pools: choice of prompts that the controller plans with; has all visits of the log. None: all are used.
         judge: returns why a group of scored samples should not be trained on; empty: it should be.
+        open_work: treatment of samples in progress by new weights; None: a worker finishes them first, and what it is
+            given meanwhile begins with the new weights. Engines that cannot load in flight always do.
     """
 
     def __init__(
@@ -89,19 +88,29 @@ class AsyncRollouts:
         num_workers: int,
         publish: Callable[[Mapping[str, Tensor], Probe, int], WeightRef],
         start: Callable[[int, WeightRef], RemoteEngine],
+        arrivals: Callable[[WeightRef], Sequence[JoiningWorker]] | None = None,
         close: Callable[[], object],
         scorer: AnswerScorer,
         log: SampleLog | None = None,
         finished: Sequence[ScoredSample] = (),
+        pools: PromptPools | None = None,
         judge: Callable[[Sequence[ScoredSample]], str] = lambda _: "",
+        open_work: OpenWork | None = "recompute",
     ) -> None:
-        self._controller, self._prompts, self._log = controller, prompts, log
+        self._controller, self._prompts, self.log = controller, prompts, log
+        self._pools = pools or prompts.pools.copy()
+        controller.on_reserve = self._visit
+        self._dropped: list[Visit] = []
+        self._visits: dict[int, Sequence[Visit]] = {}  # by step, of groups that were dropped before its batch
+        self._last_dropped: Sequence[Visit] = ()
+        self._reserved: Sequence[Visit] = ()
         self._publish, self._start, self._scorer, self._judge = publish, start, scorer, judge
-        self._remove_weights = close
-        self._names = [f"worker-{number}" for number in range(num_workers)]
-        self._workers: dict[str, _Worker] = {}
+        self._remove_weights, self._open_work, self._arrivals = close, open_work, arrivals
+        self._names = [f"worker-{number}" for number in range(num_workers)] if arrivals is None else []
+        self._workers: dict[str, RolloutWorker] = {}
         self._starts: dict[str, int] = dict.fromkeys(self._names, 0)
         self._ref: WeightRef | None = None
+        self._published: dict[int, str] = {}
         self._orders: deque[Give | Load | CancelSamples] = deque()
         self._unscored: deque[tuple[str, Sample]] = deque()
         self._group_size = controller.config.group_size
@@ -127,6 +136,8 @@ class AsyncRollouts:
         ref = self._publish(weights, probe, version)
         with self._changed:
             self._ref = ref
+            self._published[version] = ref.digest
+            self._published.pop(version - _VERSIONS_KEPT, None)
             self._handle(WeightsPublished(version=version))
         if not self._threads:
             self._threads = [
@@ -136,8 +147,8 @@ class AsyncRollouts:
             for thread in self._threads:
                 thread.start()
 
-    def batch(self, step: int) -> list[ScoredSample] | NotReady:
-        """Return the samples of the batch of a step; waits up to a second for them.
+    def batch(self, step: int) -> list[ScoredSample] | NotReady | None:
+        """Return the samples of the batch of a step; waits up to a second for them. None: no prompt is left.
 
         Raises:
             EngineError: workers keep dying, or another error of a thread.
@@ -152,6 +163,9 @@ class AsyncRollouts:
             found = self._batches.pop(step, None)
             if found is None:
                 return NotReady.BATCH
+            self._last_dropped = self._visits.pop(step, ())
+            if not found:
+                return None
             self._measure(found, step)
         return found
 
@@ -172,20 +186,26 @@ class AsyncRollouts:
         """Note that a checkpoint with this number of finished steps is durable."""
         with self._changed:
             self._handle(CheckpointCommitted(step=step))
-            if self._log is not None:
-                self._log.commit(step, oldest_step=oldest_step)
+            if self.log is not None:
+                self.log.commit(step, oldest_step=oldest_step)
+
+    def dropped(self) -> Sequence[Visit]:
+        """Return the visits of prompts whose groups were dropped before the last batch was complete."""
+        return self._last_dropped
 
     def metrics(self) -> dict[str, float]:
         """Return the waits and lags of the last batch, and how often what the controller counts has happened."""
         with self._changed:
             counts = {f"rollout/{name}": float(count) for name, count in sorted(self._controller.counts.items())}
-        return {**self._measured, **counts}
+            return {**self._measured, **counts, **self._pools.metrics(), **self._scorer.metrics()}
 
     def waits_for(self) -> str:
         """Return the workers that generate what the learner waits for, or that none is ready."""
         with self._changed:
             waits = [wait for wait in self._controller.waits() if wait.what == "samples"]
             is_ready = any(worker.has_joined for worker in self._workers.values())
+        if not is_ready and self._arrivals is not None and not self._workers:
+            return "workers; start some with `windlass train worker`"
         if not is_ready:
             return "workers, which are starting"
         return ", ".join(sorted({name for wait in waits for name in wait.on})) or "workers"
@@ -202,8 +222,8 @@ class AsyncRollouts:
         self._workers.clear()
         self._scorer.close()
         self._remove_weights()
-        if self._log is not None:
-            self._log.close()
+        if self.log is not None:
+            self.log.close()
 
     # -------------------------------------------------------------------------------------- events and their commands
 
@@ -212,25 +232,32 @@ class AsyncRollouts:
         is_stored = False
         for command in self._controller.handle(event, time.monotonic()):
             is_stored = self._carry_out(command) or is_stored
-        if is_stored and self._log is not None:
-            self._log.write()
+        if is_stored and self.log is not None:
+            self.log.write()
         self._changed.notify_all()
 
     def _carry_out(self, command: Command) -> bool:
         """Carry out a command; returns whether the log has new records."""
         match command:
             case PlanGroup() | DropGroup():
-                if self._log is not None:
-                    self._log.append(command)
+                if self.log is not None:
+                    self.log.append(command)
                 if isinstance(command, DropGroup):
+                    answers = self._samples(command.group)
+                    if self._pools.is_on and len(answers) == self._group_size:
+                        self._dropped += self._prompts.visits(answers)
                     self._groups.pop(command.group, None)
                     self._complete_s.pop(command.group, None)
                 return True
             case ReserveBatch():
-                if self._log is not None:
-                    self._log.append(command)
-                    self._log.flush()  # durable before a step uses it
+                self._visits[command.step] = self._reserved
+                if self.log is not None:
+                    dropped = tuple((row, tuple(rewards)) for row, rewards in self._reserved)
+                    self.log.append(replace(command, dropped=dropped))
+                    self.log.flush()  # durable before a step uses it
             case UseBatch():
+                if self.log is not None:
+                    self._visits.setdefault(command.step, self.log.visits(command.step))
                 self._batches[command.step] = self._taken(command)
             case Give() | Load() | CancelSamples():
                 self._orders.append(command)
@@ -240,8 +267,8 @@ class AsyncRollouts:
 
     def _taken(self, command: UseBatch) -> list[ScoredSample]:
         """Return the samples of a batch: those just reserved, or stored ones of a batch that is used again."""
-        if self._log is not None and any(group not in self._groups for group in command.groups):
-            stored = self._log.stored(command.step)
+        if self.log is not None and any(group not in self._groups for group in command.groups):
+            stored = self.log.stored(command.step)
             assert stored is not None
             return stored
         found = [each for group in command.groups for each in self._samples(group)]
@@ -249,8 +276,18 @@ class AsyncRollouts:
             del self._groups[group]
         return found
 
+    def _visit(self, groups: Sequence[int]) -> None:
+        """Let the choice of prompts take a batch into account, before anything is planned after it.
+
+        A process that dies loses the visits of groups that were dropped since its last batch, and nothing else.
+        """
+        self._reserved, self._dropped = tuple(self._dropped), []
+        answers = [each for group in groups for each in self._samples(group)] if self._pools.is_on else []
+        for row, rewards in (*self._reserved, *self._prompts.visits(answers)):
+            self._pools.visit(row, rewards)
+
     def _samples(self, group: int) -> list[ScoredSample]:
-        return [each for _, each in sorted(self._groups[group].items())]
+        return [each for _, each in sorted(self._groups.get(group, {}).items())]
 
     def _keep(self, scored: ScoredSample) -> None:
         self._groups.setdefault(scored.sample.id.group, {})[scored.sample.id.member] = scored
@@ -273,33 +310,66 @@ class AsyncRollouts:
         for name in self._names:
             if name not in self._workers:
                 self._begin(name)
+        if self._arrivals is not None:
+            self._welcome(self._arrivals)
         while self._orders:
             self._order(self._orders.popleft())
-        for name in self._names:
+        for name in list(self._workers):
             self._poll(name)
+        if not self._workers:
+            time.sleep(_POLL_S)
+
+    def _welcome(self, arrivals: Callable[[WeightRef], Sequence[JoiningWorker]]) -> None:
+        """Take workers that have connected."""
+        assert self._ref is not None
+        for each in arrivals(self._ref):
+            if (before := self._workers.pop(each.name, None)) is not None:  # its connection broke
+                before.engine.close()
+            self._workers[each.name] = RolloutWorker(each.engine, keeps=each.may_keep)
 
     def _begin(self, name: str) -> None:
         assert self._ref is not None
         self._starts[name] += 1
-        self._workers[name] = _Worker(self._start(self._names.index(name), self._ref), version=self._ref.version)
+        self._workers[name] = RolloutWorker(self._start(self._names.index(name), self._ref), version=self._ref.version)
 
     def _order(self, order: Give | Load | CancelSamples) -> None:
         worker = self._workers.get(order.worker)
         if worker is None or not worker.has_joined:
             return  # it died since; its claims were given back
-        engine = worker.engine
+        if isinstance(order, Load) and (worker.unproven or worker.version == order.version):
+            return
         try:
             if isinstance(order, Load):
-                assert self._ref is not None
-                engine.begin_load(self._ref)
+                worker.is_draining = True
+                self._load(worker)
             elif isinstance(order, CancelSamples):
-                engine.cancel(order.ids)
+                worker.engine.cancel(order.ids)
+                worker.held = [
+                    replace(give, claims=tuple(each for each in give.claims if each.id not in order.ids))
+                    for give in worker.held
+                ]
+            elif worker.is_draining:
+                worker.held.append(order)
             else:
-                requests = [self._prompts.request(each.id, each.oldest_version) for each in order.claims]
-                taken = engine.submit(requests)
-                assert taken == len(requests)  # the controller gives at most `max_open`
+                self._submit(worker, order)
         except EngineError as error:
             self._bury(order.worker, error)
+
+    def _load(self, worker: RolloutWorker) -> None:
+        """Let a worker load the newest weights now or, unless it may do so in flight, once it has no open samples."""
+        is_in_flight = self._open_work is not None and worker.engine.facts.has_in_flight_update
+        if not worker.is_draining or (not is_in_flight and worker.engine.num_open):
+            return
+        assert self._ref is not None
+        worker.engine.begin_load(self._ref, open_work=self._open_work or "recompute")
+        held, worker.held, worker.is_draining, worker.is_stale = worker.held, [], False, False
+        for give in held:
+            self._submit(worker, give)
+
+    def _submit(self, worker: RolloutWorker, give: Give) -> None:
+        requests = [self._prompts.request(each.id, each.oldest_version) for each in give.claims]
+        taken = worker.engine.submit(requests)
+        assert taken == len(requests)  # the controller gives at most `max_open`
 
     def _poll(self, name: str) -> None:
         """Take what a worker has: its readiness, its samples, the version that it has loaded."""
@@ -310,28 +380,53 @@ class AsyncRollouts:
             if not worker.has_joined:
                 self._greet(name, worker)
                 return
-            samples = worker.engine.poll(_POLL_S / len(self._names))
-            version = worker.engine.version()
+            self._load(worker)  # finds no open samples if it has waited for them
+            samples = worker.engine.poll(_POLL_S / len(self._workers))
+            version = None if worker.unproven else worker.news()
         except EngineError as error:
             self._bury(name, error)
             return
         with self._changed:
-            if version != worker.version:
-                worker.version = version
+            if worker.unproven:
+                worker.withheld += samples
+                self._prove(name, worker)
+                return
+            if version is not None:
                 self._handle(WeightsLoaded(worker=name, version=version))
-            for sample in samples:
-                if sample.finish != "cancelled":
-                    self._starts[name] = 0
-                    self._take(name, sample)
+            self._take_all(name, samples)
 
-    def _greet(self, name: str, worker: _Worker) -> None:
+    def _greet(self, name: str, worker: RolloutWorker) -> None:
         if not worker.engine.is_ready:
-            time.sleep(_POLL_S / len(self._names))
+            time.sleep(_POLL_S / len(self._workers))
             return
-        facts = worker.engine.facts
-        worker.has_joined = True
         with self._changed:
-            self._handle(WorkerJoined(worker=name, num_slots=facts.num_slots, version=worker.version))
+            kept = worker.join(self._published, last=self._controller.num_reserved, wants=self._controller.wants)
+            if self._arrivals is not None:
+                worker.engine.adopt([self._prompts.request(each, 0) for each in kept])
+                self._controller.counts["adopted"] += len(kept)
+            version = None if worker.version < 0 else worker.version
+            num_slots = worker.engine.facts.num_slots
+            self._handle(WorkerJoined(worker=name, num_slots=num_slots, version=version, holds=kept))
+
+    def _prove(self, name: str, worker: RolloutWorker) -> None:
+        """Use a worker's samples once this learner has made the weights behind them; drop them if it made others."""
+        assert self._ref is not None
+        if not worker.prove(self._published, self._ref.version):
+            self._handle(WorkerLeft(worker=name))
+            self._controller.counts["unproven"] += worker.start_over()
+        elif not worker.unproven:
+            samples, worker.withheld = worker.withheld, []
+            self._handle(WeightsLoaded(worker=name, version=worker.version))
+            self._take_all(name, samples)
+            if worker.version < self._ref.version:
+                self._orders.append(Load(worker=name, version=self._ref.version))
+
+    def _take_all(self, name: str, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            if sample.finish != "cancelled":
+                if name in self._starts:
+                    self._starts[name] = 0
+                self._take(name, sample)
 
     def _take(self, name: str, sample: Sample) -> None:
         event = SampleGenerated(
@@ -350,7 +445,7 @@ class AsyncRollouts:
         with self._changed:
             self._controller.counts["worker_deaths"] += 1
             self._handle(WorkerLeft(worker=name))
-        if self._starts[name] >= _MAX_STARTS:
+        if self._starts.get(name, 0) >= _MAX_STARTS:
             raise EngineError(
                 f"{name} died {_MAX_STARTS} times without finishing a sample; the last time: {error.message}",
                 hint="look at the run's log for the worker's own error",
@@ -377,9 +472,9 @@ class AsyncRollouts:
         if not self._is_wanted(sample):
             return
         self._keep(scored)
-        if self._log is not None:
-            self._log.append(scored)
-            self._log.write()
+        if self.log is not None:
+            self.log.append(scored)
+            self.log.write()
         group = self._samples(sample.id.group)
         if len(group) == self._group_size:
             self._complete_s[sample.id.group] = time.monotonic()
@@ -395,51 +490,3 @@ class AsyncRollouts:
 
     def _is_wanted(self, sample: Sample) -> bool:
         return self._controller.wants(sample.id, oldest_version(sample.spans))
-
-
-class SharedRollouts:
-    """The first process's samples, for all processes of the learner.
-
-    Args:
-        rollouts: of the first process; None on others.
-        weights: returns the policy's current weights by name, whole. Collective.
-        probe: returns what workers compare their log-probabilities with. Collective.
-    """
-
-    def __init__(
-        self,
-        rollouts: AsyncRollouts | None,
-        weights: Callable[[], Mapping[str, Tensor]],
-        probe: Callable[[], Probe],
-        world: World,
-    ) -> None:
-        self._rollouts, self._weights, self._probe, self._world = rollouts, weights, probe, world
-
-    def begin(self, step: int) -> None:
-        """Publish the weights. Collective."""
-        weights, probe = self._weights(), self._probe()
-        if self._rollouts is not None:
-            self._rollouts.advance(weights, probe, step)
-
-    def batch(self, step: int) -> list[ScoredSample] | NotReady:
-        """Return the samples of a step. Collective."""
-        found = NotReady.BATCH if self._rollouts is None else self._rollouts.batch(step)
-        return self._world.from_main(found)
-
-    def waits_for(self) -> str:
-        """Return what the first process waits for; nothing on others, which wait for it."""
-        return "" if self._rollouts is None else self._rollouts.waits_for()
-
-    def commit(self, step: int, *, oldest_step: int | None) -> None:
-        """Note that a checkpoint is durable."""
-        if self._rollouts is not None:
-            self._rollouts.commit(step, oldest_step=oldest_step)
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics of the first process; other processes record them too, as their mean is reported."""
-        return self._world.from_main({} if self._rollouts is None else self._rollouts.metrics())
-
-    def close(self) -> None:
-        """End threads and workers."""
-        if self._rollouts is not None:
-            self._rollouts.close()

@@ -36,9 +36,9 @@ from windlass.post.control.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 from windlass.post.control.staleness import ControllerConfig, DueBatches
 from windlass.post.rollout.types import SampleId
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored
 
 __all__ = ["ControllerConfig", "RolloutController"]
 
@@ -70,13 +70,24 @@ class RolloutController:
 
     Args:
         rows: prompt of each group, a pure function of its number.
+        choose: returns the first group from a number on that is to be planned; None: no prompt is left. May depend on the
+            records so far, and on nothing else.
+        on_reserve: called with the groups of a batch before anything is planned after it.
 
     Attributes:
         counts: events by kind, and tokens that were lost to them.
     """
 
-    def __init__(self, config: ControllerConfig, rows: Callable[[int], int] = int) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        rows: Callable[[int], int] = int,
+        *,
+        choose: Callable[[int], int | None] = int,
+        on_reserve: Callable[[tuple[int, ...]], object] = tuple,
+    ) -> None:
         self._config, self._rows, self._size = config, rows, config.group_size
+        self._choose, self.on_reserve = choose, on_reserve
         self.counts: Counter[str] = Counter()
         self._open: dict[int, _Group] = {}
         self._due = DueBatches(config)  # of open groups
@@ -102,6 +113,8 @@ class RolloutController:
         step: int,
         next_group: int = 0,
         rows: Callable[[int], int] = int,
+        choose: Callable[[int], int | None] = int,
+        on_reserve: Callable[[tuple[int, ...]], object] = tuple,
     ) -> RolloutController:
         """Return the controller of a learner that restarts at a step, after these records.
 
@@ -112,7 +125,7 @@ class RolloutController:
             records: as they were stored, or those that still count as `SampleLog.records` yields them.
             next_group: number above all groups that were ever planned, if the records do not name all of them.
         """
-        self = cls(config, rows)
+        self = cls(config, rows, choose=choose, on_reserve=on_reserve)
         self._next_group = next_group
         self._due.next_batch = self._committed = step // config.steps_per_batch
         for record in records:
@@ -135,6 +148,11 @@ class RolloutController:
     def complete(self) -> tuple[int, ...]:
         """Return the groups whose samples are all scored and that are not reserved."""
         return tuple(sorted(group for _, group in self._complete))
+
+    @property
+    def num_reserved(self) -> int:
+        """Return the number of steps whose batches are reserved: versions up to it exist, or are made again."""
+        return self._due.next_batch * self._config.steps_per_batch
 
     @property
     def config(self) -> ControllerConfig:
@@ -328,17 +346,30 @@ class RolloutController:
             self._wanted, self._wanted_since_s = step, now_s
 
     def _reserve(self) -> None:
-        """Reserve the wanted batch: complete groups by due batch, if all that must be among them are."""
-        if self._wanted is None or len(self._complete) < (size := self._config.groups_per_batch) - self._num_missing():
+        """Reserve the wanted batch: complete groups by due batch, if all that must be among them are.
+
+        If no prompt is left, the batch has all groups, and the one after that none.
+        """
+        if self._wanted is None:
+            return
+        size = self._config.groups_per_batch - self._num_missing()
+        if len(self._complete) < size:
+            if len(self._complete) < len(self._open) or self._choose(self._next_group) is not None:
+                return
+            size = len(self._complete)
+        if not size:
+            step, self._wanted = self._wanted, None
+            self._out.append(UseBatch(step=step, groups=()))
             return
         needed = self._due.needed()
-        taken = self._complete[: max(size - self._num_missing(), *needed.values())]
+        taken = self._complete[: max(size, *needed.values())]
         if any(bisect_right(taken, (due + 1, -1)) < least for due, least in needed.items()):
             return  # a group is late that no later batch has room for
         groups = tuple(sorted(group for _, group in taken))
         step, self._wanted = self._wanted, None
         start = step - step % self._config.steps_per_batch
         self._take(self._due.next_batch, groups)
+        self.on_reserve(groups)
         self._out += [ReserveBatch(step=start, groups=groups), UseBatch(step=step, groups=groups)]
 
     def _take(self, batch: int, groups: tuple[int, ...]) -> None:
@@ -451,9 +482,10 @@ class RolloutController:
                 return heappop(self._pending)[1]
             if version < 0 or not self._may_start(version):
                 return None
-            number = self._next_group
-            self._out.append(PlanGroup(group=number, row=self._rows(number), oldest_version=version))
-            self._start(number, version)
+            if (chosen := self._choose(self._next_group)) is None:
+                return None
+            self._out.append(PlanGroup(group=chosen, row=self._rows(chosen), oldest_version=version))
+            self._start(chosen, version)
             self._is_released = True  # others with free slots can generate members of the new group
 
     def _key(self, sample_id: SampleId) -> int:

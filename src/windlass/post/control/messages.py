@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, ReserveBatch, Scored
 from windlass.post.rollout.types import SampleId
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, ReserveBatch, Scored
 
 __all__ = [
     "BatchWanted",
@@ -196,7 +196,7 @@ class CancelSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseBatch:
-    """Train on these groups; the same ones whenever this step's batch is wanted."""
+    """Train on these groups; the same ones whenever this step's batch is wanted. None: no prompt is left."""
 
     step: int
     groups: tuple[int, ...]

@@ -38,17 +38,36 @@ METRICS: tuple[Metric, ...] = (
     Metric("rollout/constant_groups", "groups", "Groups whose rewards are all equal."),
     Metric("rollout/groups", "groups", "Groups that were generated for the batch, replaced ones included."),
     Metric("rollout/retired_prompts", "prompts", "Prompts that are solved and not used again."),
+    Metric("rollout/pool_NAME", "prompts", "Prompts that were easy or hard at their last visit."),
+    Metric("rollout/passed_over_NAME", "groups, since the start", "Turns of prompts that were not used, by pool."),
     Metric("rollout/trained_answers", "answers", "Answers of the batch that are learned."),
     Metric("rollout/answer_tokens", "tokens", "Mean length of an answer."),
     Metric("rollout/truncated", "share of answers", "Answers that reached the limit of tokens."),
     Metric("rollout/worker_deaths", "workers, since the start", "Workers that died and were started again."),
     Metric("rollout/given_back", "answers, since the start", "Answers that a worker did not finish before it died."),
     Metric("rollout/repeated", "answers, since the start", "Answers that arrived twice and were ignored."),
+    Metric("rollout/judge_requests", "requests, since the start", "Requests to a judge."),
+    Metric("rollout/judge_recorded", "answers, since the start", "Answers whose recorded reply was used instead."),
+    Metric("rollout/judge_tokens_read", "tokens, since the start", "Tokens that a judge read."),
+    Metric("rollout/judge_tokens_written", "tokens, since the start", "Tokens that a judge wrote."),
+    Metric(
+        "rollout/adopted", "answers, since the start", "Answers that workers began for an earlier learner, and kept."
+    ),
+    Metric(
+        "rollout/unproven", "answers, since the start", "Those of them that were dropped: their weights are others."
+    ),
     Metric("rollout/refused", "answers, since the start", "Answers that arrived too late and were ignored."),
     Metric("rollout/refused_tokens", "tokens, since the start", "Tokens of these."),
     Metric("rollout/dropped_NAME", "groups, since the start", "Groups that were not learned, by reason."),
     Metric("rollout/dropped_tokens", "tokens, since the start", "Tokens of these."),
     Metric("rollout/kept", "groups, since the start", "Groups that would be dropped and are kept: a batch has one."),
+    Metric("environment/answers_NAME", "answers", "Answers of the batch in an environment."),
+    Metric("environment/reward_NAME", "reward", "Mean sum of an environment's rewards, over those that it finished."),
+    Metric("environment/turns_NAME", "turns", "Mean number of the model's turns in an environment."),
+    Metric(
+        "environment/unscored_NAME", "answers", "Answers that an environment did not finish: no reward, not learned."
+    ),
+    Metric("environment/forks_NAME", "sequences", "Extra sequences, because the template rewrote earlier turns."),
     Metric("train/loss", "loss", "The sum of all losses, each over its own weight in the whole batch."),
     Metric("train/loss_NAME", "loss", "One of them, if there are several."),
     Metric("train/accuracy", "share of pairs", "Pairs whose chosen answer has the higher reward."),
@@ -84,8 +103,8 @@ class RolloutMetrics(TrainerCallback):
         self._loader = loader
 
     def on_end(self) -> None:
-        """End the processes of verifiers."""
-        self._loader.close()
+        """End workers and the processes of verifiers."""
+        self._loader.close(is_finished=self.trainer.is_complete)
 
     def on_save(self, path: str, step: int) -> None:
         """Record the checkpoint in the log of samples."""

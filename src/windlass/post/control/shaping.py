@@ -5,8 +5,10 @@ Legend: S answers of a batch, in order of group and member; G groups.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +17,18 @@ from windlass.post.control.scoring import ScoredSample
 from windlass.post.objectives.advantage import advantages_of
 from windlass.post.objectives.config import AdvantageConfig
 
-__all__ = ["normalised_sums", "overlong_penalties", "relative_lengths", "shaped_rewards"]
+__all__ = [
+    "normalised_sums",
+    "overlong_penalties",
+    "relative_lengths",
+    "shaped_rewards",
+    "shuffled",
+    "token_values",
+    "turn_rewards",
+]
+
+_SHUFFLE = 20261123
+"""Seed of the permutations of `reward.shuffle`, the same in all runs."""
 
 _BY_GROUP = AdvantageConfig(baseline="group", scale="group_std")
 
@@ -25,7 +38,7 @@ def shaped_rewards(
 ) -> Tensor:
     """Return rewards, float64 (S,); NaN where a verifier could not score the answer."""
     rewards_S = torch.tensor([each.reward for each in scored], dtype=torch.float64)
-    lengths_S = torch.tensor([len(each.sample.ids) for each in scored], dtype=torch.float64)
+    lengths_S = torch.tensor([each.sample.num_policy_tokens for each in scored], dtype=torch.float64)
     is_cut_S = torch.tensor([each.sample.finish == "length" for each in scored])
     shaping_S = torch.zeros_like(rewards_S)
     if config.overlong is not None:
@@ -35,7 +48,23 @@ def shaped_rewards(
     if config.length_weight:
         shaping_S = shaping_S + config.length_weight * relative_lengths(lengths_S, groups_S, rewards_S > 0)
     found_S = normalised_sums(scored, groups_S, config, shaping_S) if config.normalise else rewards_S + shaping_S
-    return found_S if config.truncated is None else found_S.masked_fill(is_cut_S, config.truncated)
+    found_S = found_S if config.truncated is None else found_S.masked_fill(is_cut_S, config.truncated)
+    return shuffled(found_S, groups_S, [each.sample.id.group for each in scored]) if config.shuffle else found_S
+
+
+def shuffled(rewards_S: Tensor, groups_S: Tensor, numbers: Sequence[int]) -> Tensor:
+    """Return rewards permuted in their group; those of NaN stay.
+
+    Args:
+        numbers: number of each answer's group in the run, which determines the permutation.
+    """
+    found_S = rewards_S.clone()
+    for group in groups_S.unique().tolist():
+        places = ((groups_S == group) & ~rewards_S.isnan()).nonzero()[:, 0]
+        if len(places):
+            chance = np.random.default_rng([_SHUFFLE, numbers[int(places[0])]])
+            found_S[places] = rewards_S[places[torch.from_numpy(chance.permutation(len(places)))]]
+    return found_S
 
 
 def overlong_penalties(lengths_S: Tensor, *, max_new_tokens: int, buffer: int) -> Tensor:
@@ -76,3 +105,24 @@ def normalised_sums(
         own_S = advantages_of(values_S, groups_S, _BY_GROUP).values_S
         total_S = total_S + verifier.weight * own_S.masked_fill(values_S.isnan(), float("nan"))
     return total_S
+
+
+def turn_rewards(scored: ScoredSample, reward: float) -> list[float]:
+    """Return the rewards of an answer's turns, whose sum is `reward`.
+
+    What verifiers and shaping add to the environment's own rewards belongs to the last turn. NaN: not scored.
+    """
+    episode = scored.sample.episode
+    if episode is None or not episode.turns or math.isnan(reward):
+        return [reward] * (1 if episode is None else max(1, len(episode.turns)))
+    own = [turn.reward or 0.0 for turn in episode.turns]
+    return [*own[:-1], own[-1] + reward - math.fsum(own)]
+
+
+def token_values(scored: ScoredSample, values: Sequence[float]) -> np.ndarray:
+    """Return for each token of an answer the value of its turn, float32."""
+    episode = scored.sample.episode
+    stops = [len(scored.sample.ids)] if episode is None or not episode.turns else [turn.stop for turn in episode.turns]
+    lengths = np.diff(stops, prepend=0)
+    found = np.repeat(np.asarray(values, dtype=np.float32), lengths)
+    return np.concatenate([found, np.zeros(len(scored.sample.ids) - stops[-1], dtype=np.float32)])

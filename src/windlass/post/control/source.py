@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from windlass.post.control.prompts import PromptPools, Visit
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import SampleId, SampleRequest
 from windlass.train.data.protocol import NotReady
@@ -12,16 +14,21 @@ __all__ = ["GroupPrompts", "SampleSource"]
 
 
 class GroupPrompts(Protocol):
-    """Prompts of groups; all but `take` are pure functions of a group's number.
+    """Prompts of groups; all but `take` and `pools` are pure functions of a group's number.
 
     Attributes:
         position: number of the group that the next batch begins with, if batches have the next groups.
+        pools: choice of prompts, after the visits of all batches that were taken.
     """
 
     position: int
+    pools: PromptPools
 
     def take(self, position: int, count: int) -> list[int]:
-        """Return the numbers of the next groups from a position on, without those of retired prompts."""
+        """Return the numbers of the next groups from a position on, without those that are passed over."""
+
+    def visits(self, answers: Sequence[ScoredSample]) -> list[Visit]:
+        """Return the visits of prompts by the answers to them, which are in the order of groups."""
 
     def row(self, group: int) -> int:
         """Return the group's row in the prepared data."""
@@ -48,6 +55,16 @@ class SampleSource(Protocol):
         The same samples whenever the batch of a step is requested again, also by a resumed run. None: there are no
         further batches.
         """
+
+    @property
+    def has_log(self) -> bool:
+        """Return whether batches are stored; true for other processes than the learner's first one, which stores them."""
+
+    def stored(self, step: int) -> list[ScoredSample] | None:
+        """Return the samples of a step's batch, that a resumed run is within; None if they are not stored. Collective."""
+
+    def dropped(self) -> Sequence[Visit]:
+        """Return the visits of prompts whose groups were dropped before the last batch was complete."""
 
     def waits_for(self) -> str:
         """Return what a late batch waits for, such as names of workers; empty if that is this process itself."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from windlass.post.control.records import PlanGroup, ReserveBatch
-from windlass.post.control.sample_log import SampleLog
+from windlass.post.control.prompts import Visit
 from windlass.post.control.scoring import AnswerScorer, ScoredSample
 from windlass.post.control.source import GroupPrompts
-from windlass.post.rollout.engine import RolloutEngine
+from windlass.post.rollout.engine import Lendable, LendingEngine, RolloutEngine
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest
+from windlass.post.samples.log import SampleLog
+from windlass.post.samples.records import PlanGroup, ReserveBatch
 from windlass.train.data.protocol import NotReady
 from windlass.train.parallel.world import World
 
@@ -36,7 +37,10 @@ class SyncRollouts:
         log: of the first process; None: samples are not stored.
         num_used: returns how many groups would be learned; further groups take the place of the others.
         refills: most rounds of further groups.
+        release: frees what the engine holds besides its weights, at `close`.
         is_frozen: whether the weights never change, so that they are loaded once, as version 0.
+        check: raises if the weights of a server are not the policy's; called after a load. The engine is closed too then.
+        lends: what the engine frees while the learner trains, as a `LendingEngine`; None: nothing.
     """
 
     def __init__(
@@ -53,6 +57,9 @@ class SyncRollouts:
         num_used: Callable[[Sequence[ScoredSample]], int] | None = None,
         refills: int = 0,
         is_frozen: bool = False,
+        release: Callable[[], object] = lambda: None,
+        check: Callable[[int], None] | None = None,
+        lends: Lendable | None = None,
     ) -> None:
         self._prompts, self._world, self._log = prompts, world, log
         self._groups_per_batch, self._group_size = groups_per_batch, group_size
@@ -61,7 +68,11 @@ class SyncRollouts:
         self._kept: list[ScoredSample] = []
         self._num_rounds = 0
         self._engine, self._weights, self._scorer = engine, weights, scorer
+        self._release = release
         self._is_frozen, self._is_loaded = is_frozen, False
+        self._check = check
+        self._lends = lends
+        self._lend()
         self._version = 0
         self._stored: list[ScoredSample] | None = None
         self._waiting: list[SampleRequest] = []
@@ -70,13 +81,17 @@ class SyncRollouts:
 
     def begin(self, step: int) -> None:
         """Load the weights and begin the groups of a step, unless they are stored."""
-        stored = self._log.stored(step) if self._log is not None else None
-        self._stored = self._world.from_main(stored)
+        self._stored = self.stored(step)
         if self._stored is not None:
             return
+        if self._lends is not None:
+            cast(LendingEngine, self._engine).take_back()
         if not (self._is_frozen and self._is_loaded):
             self._version = 0 if self._is_frozen else step
-            self._engine.load(self._weights(), version=self._version)
+            if self._engine.facts.has_weight_update:
+                self._engine.load(self._weights(), version=self._version)
+            if self._check is not None:
+                self._check(self._version)
             self._is_loaded = True
         self._groups, self._kept, self._num_rounds = [], [], 0
         self._sample(self._prompts.take(self._prompts.position, self._groups_per_batch))
@@ -112,9 +127,14 @@ class SyncRollouts:
             return NotReady.BATCH
         if not self._kept:
             return None
+        self._lend()
         self._store(step, self._kept)
         self._stored = self._kept
         return self._kept
+
+    def _lend(self) -> None:
+        if self._lends is not None:
+            cast(LendingEngine, self._engine).lend(self._lends)
 
     def _further(self) -> list[int]:
         """Return the groups that take the place of those that would not be learned."""
@@ -122,6 +142,19 @@ class SyncRollouts:
             return []
         num_missing = self._groups_per_batch - self._num_used(self._kept)
         return self._prompts.take(self._groups[-1] + 1, num_missing)
+
+    @property
+    def has_log(self) -> bool:
+        """Return whether batches are stored, or this is another process than the one that would do so."""
+        return self._log is not None or not self._world.is_main
+
+    def stored(self, step: int) -> list[ScoredSample] | None:
+        """Return the samples of a step's batch, if they are stored. Collective."""
+        return self._world.from_main(self._log.stored(step) if self._log is not None else None)
+
+    def dropped(self) -> Sequence[Visit]:
+        """Return nothing: a batch has all groups that were generated for it."""
+        return ()
 
     def waits_for(self) -> str:
         """Return nothing: this process generates."""
@@ -133,11 +166,14 @@ class SyncRollouts:
             self._log.commit(step, oldest_step=oldest_step)
 
     def metrics(self) -> dict[str, float]:
-        """Return nothing: samples are of the step's own weights, and no process waits for another."""
-        return {}
+        """Return what verifiers used; samples are of the step's own weights, and no process waits for another."""
+        return self._scorer.metrics()
 
     def close(self) -> None:
-        """End the processes of verifiers and close the log."""
+        """End the processes of verifiers and environments, and close the log."""
+        if self._check is not None:
+            self._engine.close()
+        self._release()
         self._scorer.close()
         if self._log is not None:
             self._log.close()

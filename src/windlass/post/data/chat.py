@@ -20,7 +20,7 @@ from windlass.post.data.templates import ChatTemplate, find_template
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["ChatEncoder", "EncodedSequence", "SpanError", "chat_encoder", "special_tokens"]
+__all__ = ["ChatEncoder", "EncodedSequence", "SpanError", "answer_span", "chat_encoder", "special_tokens"]
 
 _EOS_MARK = "\ue000windlass-eos\ue000"
 """Text of the end token in templates, for tokenizers without one; private-use characters."""
@@ -92,7 +92,7 @@ class ChatEncoder:
             TemplateError: the template rejects the messages.
         """
         text = self.template.render(chat.messages, add_generation_prompt=True, tools=chat.tools)
-        return self._spans(text)[0]
+        return self.spans(text)[0]
 
     def sequences(self, chat: Chat) -> list[EncodedSequence]:
         """Return the sequences of a conversation: one, or several if the template rewrites history.
@@ -111,7 +111,7 @@ class ChatEncoder:
                 continue
             before = self.template.render(chat.messages[:at], add_generation_prompt=True, tools=chat.tools)
             after = self.template.render(chat.messages[: at + 1], tools=chat.tools)
-            span = _answer_span(before, after, str(message["content"]))
+            span = answer_span(before, after, str(message["content"]))
             if spans and not after.startswith(text):
                 yield _Answers(text, tuple(spans))
                 spans = []
@@ -122,7 +122,7 @@ class ChatEncoder:
 
     def _encoded(self, answers: _Answers) -> EncodedSequence:
         text = answers.text[: answers.spans[-1][1]] if answers.spans else answers.text
-        ids, places = self._spans(text)
+        ids, places = self.spans(text)
         if any(_straddles(place, border) for border in _borders(answers.spans) for place in places):
             ids, places = self._in_parts(text, answers.spans)
         is_learned = [any(start <= place[0] and place[1] <= stop for start, stop in answers.spans) for place in places]
@@ -135,12 +135,12 @@ class ChatEncoder:
         borders = sorted({0, *_borders(spans), len(text)})
         ids, places = list[int](), list[tuple[int, int]]()
         for start, stop in pairwise(borders):
-            part_ids, part_places = self._spans(text[start:stop])
+            part_ids, part_places = self.spans(text[start:stop])
             ids += part_ids
             places += [(start + first, start + last) for first, last in part_places]
         return ids, places
 
-    def _spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return ids and their characters; the mark of the end token becomes its id."""
         ids, places, begin = list[int](), list[tuple[int, int]](), 0
         parts = text.split(_EOS_MARK) if self.tokenizer.ids.eos_id is not None else [text]
@@ -157,7 +157,7 @@ class ChatEncoder:
         return ids, places
 
 
-def _answer_span(before: str, after: str, content: str) -> tuple[int, int]:
+def answer_span(before: str, after: str, content: str) -> tuple[int, int]:
     """Return where an answer begins and ends, its end token included and white space after it excluded."""
     if not after.startswith(before):
         raise SpanError("the template changes the text before an answer when the answer is added")

@@ -8,6 +8,7 @@
         ends.npy            int64, end of each sequence
         rows.npy            int64, end of each row in sequences: one or several for a chat, (chosen, rejected) for a pair
         truths.jsonl        the ground truth of each row, for prompts; else empty
+        chats.jsonl         messages, tools and other columns of each row, for prompts; else empty
         statistics.json     rows and tokens by source, dropped rows by reason
         manifest.json       sizes and digests of these files, written last
 
@@ -32,24 +33,25 @@ import numpy as np
 
 from windlass.core.errors import Problem, SpecError
 from windlass.core.files import fsync_directory, lock, sha256_file, write_atomic, write_json
-from windlass.core.json_text import decode_json, read_json, read_object
+from windlass.core.json_text import decode_json, decode_object, read_json, read_object
 from windlass.post.data.chat import ChatEncoder, EncodedSequence, SpanError
 from windlass.post.data.config import MixSource, MixtureConfig, RowKind
 from windlass.post.data.rows import Chat, Pair, Prompt, read_row
 from windlass.post.data.templates import TemplateError
-from windlass.post.data.transforms import DropRow, Transform, find_transform, source_digest
+from windlass.post.data.transforms import DropRow, Transform, find_transform
 from windlass.train.data.config import SourceConfig
 from windlass.train.data.inputs import find_inputs
 from windlass.train.data.tokenization.readers import SpanKind, cut_spans, records
 from windlass.train.data.tokenization.units import cache_folder, dataset_files
 from windlass.train.errors import TrainingError
+from windlass.train.reference import code_digest
 
 __all__ = ["MANIFEST", "PreparedColumn", "PreparedData", "SourceStatistics", "prepare", "prepared_root"]
 
 MANIFEST = "manifest.json"
-_FORMAT = "windlass.prepared/1"
+_FORMAT = "windlass.prepared/2"
 _ARRAYS = ("tokens.npy", "learned.npy", "ends.npy", "rows.npy")
-_STATISTICS, _TRUTHS = "statistics.json", "truths.jsonl"
+_STATISTICS, _TRUTHS, _CHATS = "statistics.json", "truths.jsonl", "chats.jsonl"
 _PIECE_BYTES = 1 << 26
 
 
@@ -88,6 +90,7 @@ class _Row:
 
     sequences: list[EncodedSequence]
     ground_truth: object
+    chat: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ class PreparedData:
     ends_S: np.ndarray
     ends_R: np.ndarray
     statistics: tuple[Mapping[str, object], ...]
+    chats: list[bytes] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def open(cls, folder: Path) -> PreparedData:
@@ -144,6 +148,12 @@ class PreparedData:
     def ground_truths(self) -> list[object]:
         """Read the ground truth of every row of prompts."""
         return [decode_json(line) for line in (self.folder / _TRUTHS).read_bytes().splitlines()]
+
+    def chat(self, row: int) -> dict[str, object]:
+        """Return the columns of a row of prompts, with the prompt as `messages`. Reads the file at the first call."""
+        if not self.chats:
+            self.chats.extend((self.folder / _CHATS).read_bytes().splitlines())
+        return decode_object(self.chats[row])
 
     def lengths(self) -> np.ndarray:
         """Return the tokens of each sequence."""
@@ -238,7 +248,7 @@ class _SourcePlan:
         parts = [
             [sha256_file(Path(path)) for _, path in files],
             [source.fraction, source.count, taken],
-            [source_digest(transform) for transform in transforms],
+            [code_digest(transform) for transform in transforms],
         ]
         return cls(config=source, files=files, transforms=transforms, digest=_digest(parts))
 
@@ -372,9 +382,16 @@ def _row(
         columns = changed
     row = read_row(kind, columns, place)
     try:
-        return _Row(sequences=_sequences(row, encoder), ground_truth=getattr(row, "ground_truth", None))
+        truth, chat = getattr(row, "ground_truth", None), _chat(row) if isinstance(row, Prompt) else ""
+        return _Row(sequences=_sequences(row, encoder), ground_truth=truth, chat=chat)
     except (TemplateError, SpanError) as error:
         return DropRow(str(error))
+
+
+def _chat(row: Prompt) -> str:
+    """Return what an environment gets to know of a row, as a line of JSON; dates and the like become text."""
+    chat = {**row.columns, "messages": [dict(each) for each in row.chat.messages], "tools": list(row.chat.tools)}
+    return json.dumps(chat, default=str)
 
 
 def _fitted(row: _Row, kind: RowKind, config: MixtureConfig) -> _Row | DropRow:
@@ -419,12 +436,13 @@ def _store(folder: Path, rows: Sequence[_Row], statistics: Sequence[SourceStatis
             os.fsync(file.fileno())
     truths = [] if all(row.ground_truth is None for row in rows) else [json.dumps(row.ground_truth) for row in rows]
     write_atomic(folder / _TRUTHS, "".join(f"{truth}\n" for truth in truths).encode())
+    write_atomic(folder / _CHATS, "".join(f"{row.chat}\n" for row in rows if row.chat).encode())
     write_json(folder / _STATISTICS, [each.to_data() for each in statistics])
     manifest = {
         "format": _FORMAT,
         "files": {
             name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)}
-            for name in (*_ARRAYS, _STATISTICS, _TRUTHS)
+            for name in (*_ARRAYS, _STATISTICS, _TRUTHS, _CHATS)
         },
     }
     write_json(folder / MANIFEST, manifest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windlass.core.errors import Problem, SpecError
 from windlass.post.data.config import RowKind
@@ -48,10 +48,12 @@ class Prompt:
 
     Attributes:
         ground_truth: what verifiers compare answers with, as the row has it; None if it has none.
+        columns: all columns of the row but the prompt, for environments.
     """
 
     chat: Chat
     ground_truth: object
+    columns: Mapping[str, object] = field(default_factory=dict)
 
 
 def read_row(kind: RowKind, columns: Mapping[str, object], place: str) -> Chat | Pair | Prompt:
@@ -130,7 +132,8 @@ def read_prompt(columns: Mapping[str, object]) -> Prompt:
     if not messages or messages[-1]["role"] == "assistant":
         raise RowError("the prompt ends with an answer")
     truth = columns.get("ground_truth") if columns.get("ground_truth") is not None else columns.get("answer")
-    return Prompt(chat=Chat(messages=messages, tools=_tools(columns.get("tools"))), ground_truth=truth)
+    others = {name: value for name, value in columns.items() if name not in ("prompt", "messages", "tools")}
+    return Prompt(chat=Chat(messages=messages, tools=_tools(columns.get("tools"))), ground_truth=truth, columns=others)
 
 
 def _messages(value: object, name: str, *, role: str = "user") -> tuple[Message, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +9,7 @@ from windlass.core.errors import NotFoundError
 from windlass.core.names import nearest
 from windlass.train.reference import load_reference
 
-__all__ = ["TRANSFORMS", "DropRow", "Transform", "find_transform", "source_digest"]
+__all__ = ["TRANSFORMS", "DropRow", "Transform", "find_transform"]
 
 Columns = Mapping[str, object]
 
@@ -41,11 +39,6 @@ def find_transform(name: str) -> Transform:
     close = nearest(name, TRANSFORMS)
     hint = f"did you mean `{close}`?" if close else f"transforms: {', '.join(TRANSFORMS)}; or `module:function`"
     raise NotFoundError(f"unknown transform `{name}`", hint=hint, code="unknown-name")
-
-
-def source_digest(transform: Transform) -> str:
-    """Return the digest of a transform's source code, which is part of the key of prepared data."""
-    return hashlib.sha256(inspect.getsource(inspect.unwrap(transform)).encode()).hexdigest()
 
 
 def sharegpt(columns: Columns) -> Columns | DropRow:
@@ -91,7 +84,7 @@ def last_turn_only(columns: Columns) -> Columns | DropRow:
 
 
 def single_turn(columns: Columns) -> Columns | DropRow:
-    """DropRow conversations with more than one answer."""
+    """Drop conversations with more than one answer."""
     messages = columns.get("messages")
     if not isinstance(messages, Sequence):
         return columns

@@ -7,14 +7,15 @@ Legend: S answers of a batch, G groups of a batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from windlass.post.objectives.config import AdvantageConfig
 
-__all__ = ["Advantages", "advantages_of"]
+__all__ = ["Advantages", "advantages_of", "turn_advantages_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Advantages:
         is_trained_S: whether the answer has a reward and was kept.
         has_variance_G: whether the group has two different rewards; without, all its advantages are 0 unless the
             baseline spans more than the group.
-        num_scored_G: number of the group's answers that have a reward.
+        num_scored_G: number of the group's answers (or of their turns) that have a reward.
     """
 
     values_S: Tensor
@@ -70,6 +71,27 @@ def advantages_of(
         has_variance_G=groups.spans_G() > 0.0,
         num_scored_G=groups.counts_G.long(),
     )
+
+
+def turn_advantages_of(
+    rewards: Sequence[Sequence[float]], groups_S: Tensor, config: AdvantageConfig, *, is_kept_S: Tensor
+) -> tuple[Advantages, list[list[float]]]:
+    """Return advantages of answers whose turns have rewards, and those of each turn.
+
+    Each reward is normalised among all turns of its group; a turn's advantage is the sum over itself and later turns.
+
+    Args:
+        rewards: of the turns of each answer, at least one; NaN: the answer could not be scored.
+    Source: Shao et al. 2024, "DeepSeekMath", section 4.1.3.
+    """
+    answers_T = torch.tensor([answer for answer, turns in enumerate(rewards) for _ in turns])
+    rewards_T = torch.tensor([reward for turns in rewards for reward in turns], dtype=torch.float64)
+    found = advantages_of(rewards_T, groups_S[answers_T], config, is_kept_S=is_kept_S[answers_T])
+    parts = found.values_S.split([len(turns) for turns in rewards])
+    later = [part.flip(0).cumsum(0).flip(0) for part in parts]
+    is_trained_S = torch.stack([part.all() for part in found.is_trained_S.split([len(turns) for turns in rewards])])
+    whole = replace(found, values_S=torch.stack([part[0] for part in later]), is_trained_S=is_trained_S)
+    return whole, [part.tolist() for part in later]
 
 
 class _Groups:

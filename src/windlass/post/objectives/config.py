@@ -44,6 +44,29 @@ class SupervisedConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionConfig:
+    """Weight of each token for tokens sampled by another policy than the proximal one: proximal / behaviour."""
+
+    level: Annotated[
+        Literal["token", "sequence", "sequence_mean"],
+        Doc("token; sequence: product over the tokens of an answer (TRL); sequence_mean: their geometric mean."),
+    ] = "token"
+    clamp_min: Annotated[float | None, Range(min=0, max=1), Doc("Smaller weights are raised to this.")] = None
+    clamp_max: Annotated[float | None, Range(min=1), Doc("Larger weights are lowered to this.")] = None
+    mask_min: Annotated[float | None, Range(min=0, max=1), Doc("Smaller weights become 0.")] = None
+    mask_max: Annotated[float | None, Range(min=1), Doc("Larger weights become 0.")] = None
+    max_log_ratio: Annotated[
+        float, Range(above=0), Doc("Tokens' log ratios are clamped to plus and minus this first (open-instruct: 10).")
+    ] = 20.0
+
+    def check(self) -> Iterator[Diagnostic]:
+        """Check rules that span several fields."""
+        bounds = (self.clamp_min, self.clamp_max, self.mask_min, self.mask_max)
+        if all(bound is None for bound in bounds):
+            yield "level", "this correction has no bound", "invalid-value", "set `clamp_max=2` or `mask_max=2`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillationConfig:
     """Reverse KL to a teacher's log-probabilities of the student's tokens."""
 
@@ -55,6 +78,9 @@ class DistillationConfig:
         ),
     ] = "reward"
     max_log_ratio: Annotated[float, Range(above=0), Doc("Log ratios are clamped to plus and minus this.")] = 40.0
+    correction: Annotated[
+        CorrectionConfig | None, Doc("Weights of tokens sampled by an older or different student; null: none.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,29 +163,6 @@ class KLConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorrectionConfig:
-    """Weight of each token for tokens sampled by another policy than the proximal one: proximal / behaviour."""
-
-    level: Annotated[
-        Literal["token", "sequence", "sequence_mean"],
-        Doc("token; sequence: product over the tokens of an answer (TRL); sequence_mean: their geometric mean."),
-    ] = "token"
-    clamp_min: Annotated[float | None, Range(min=0, max=1), Doc("Smaller weights are raised to this.")] = None
-    clamp_max: Annotated[float | None, Range(min=1), Doc("Larger weights are lowered to this.")] = None
-    mask_min: Annotated[float | None, Range(min=0, max=1), Doc("Smaller weights become 0.")] = None
-    mask_max: Annotated[float | None, Range(min=1), Doc("Larger weights become 0.")] = None
-    max_log_ratio: Annotated[
-        float, Range(above=0), Doc("Tokens' log ratios are clamped to plus and minus this first (open-instruct: 10).")
-    ] = 20.0
-
-    def check(self) -> Iterator[Diagnostic]:
-        """Check rules that span several fields."""
-        bounds = (self.clamp_min, self.clamp_max, self.mask_min, self.mask_max)
-        if all(bound is None for bound in bounds):
-            yield "level", "this correction has no bound", "invalid-value", "set `clamp_max=2` or `mask_max=2`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """Policy gradient on sampled answers: ratio level x clip shape x denominator x KL."""
 
@@ -236,3 +239,11 @@ class AdvantageConfig:
         Doc("Standard deviation: sample: of n - 1 (TRL); population: of n (open-instruct)."),
     ] = "sample"
     epsilon: Annotated[float, Range(min=0), Doc("Added to what is divided by.")] = 1e-4
+    turns: Annotated[
+        Literal["sum", "process"],
+        Doc(
+            "Rewards of the turns of an episode. sum: their sum is the answer's reward, and all its tokens have one "
+            "advantage; process: each turn's reward is normalised among all turns of the group, and the advantage of a "
+            "token is the sum over its turn and the later ones. Source: Shao et al. 2024, DeepSeekMath, section 4.1.3."
+        ),
+    ] = "sum"

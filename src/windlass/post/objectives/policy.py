@@ -1,4 +1,4 @@
-"""Policy gradient objectives: ratio level x clip shape x denominator x KL estimator, with an off-policy correction.
+"""Objectives on sampled tokens: policy gradients, and distillation from a teacher, with an off-policy correction.
 
 There are three log-probabilities of a token: *behaviour*, of the policy that sampled it; *proximal*, of the policy at
 the start of this batch, to which the ratio is taken; and the current one, which has a gradient.
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from windlass.core.errors import UsageError
 from windlass.post.objectives.batch import LossTotals, Scores, TokenRows
-from windlass.post.objectives.config import CorrectionConfig, KLConfig, PolicyConfig
+from windlass.post.objectives.config import CorrectionConfig, DistillationConfig, KLConfig, PolicyConfig
 from windlass.post.objectives.supervised import counted, sequence_means
 
-__all__ = ["PolicyObjective", "at_level", "correction_weights", "kl_estimates"]
+__all__ = ["DistillationObjective", "PolicyObjective", "at_level", "correction_weights", "kl_estimates"]
 
 MAX_LOG_RATIO = 20.0
 """Log ratios beyond it are clamped before `exp`: e**20 is far outside of every clip range and still finite in sums."""
@@ -97,6 +97,57 @@ class PolicyObjective:
                 losses["entropy"] = -config.entropy_bonus * (found["entropy"] * weight_BT).sum()
         metrics = {name: (value_BT.detach() * weight_BT).sum() for name, value_BT in found.items()}
         return LossTotals(losses=losses, metrics=metrics, weights=dict.fromkeys(metrics, weight_BT.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillationObjective:
+    """Reverse KL from a teacher on the student's own samples, over the labels of `weights["distillation"]`.
+
+    A correction multiplies the loss of tokens that an older student sampled, without a gradient of its own.
+    Source: Agarwal et al. 2024, "On-policy distillation of language models", section 3.
+    """
+
+    config: DistillationConfig = DistillationConfig()
+    components: tuple[str, ...] = ("distillation",)
+    weights: frozenset[str] = frozenset({"distillation"})
+    wants_entropy: bool = False
+    wants_log_squares: bool = False
+    wants_values: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Return the streams that the settings need."""
+        return frozenset({"teacher"} if self.config.correction is None else {"teacher", "behaviour"})
+
+    def weigh(self, rows: TokenRows) -> tuple[float, ...]:
+        """Return the sum of weights."""
+        return (float(rows.weights["distillation"].double().sum()),)
+
+    def sums(self, rows: TokenRows, scores: Scores) -> LossTotals:
+        """Return the weighted sum of the estimator, and of the log ratio student / teacher as `reverse_kl`."""
+        assert scores.logp_BT is not None
+        config, weight_BT = self.config, rows.weights["distillation"].double()
+        logp_BT = counted(scores.logp_BT, weight_BT)
+        bound = config.max_log_ratio
+        ratio_BT = (logp_BT - counted(rows.streams["teacher"], weight_BT)).clamp(-bound, bound)
+        if config.estimator == "reward":
+            loss_BT = ratio_BT.detach() * logp_BT
+        elif config.estimator == "k2":
+            loss_BT = ratio_BT.square() / 2.0
+        else:
+            loss_BT = torch.expm1(-ratio_BT) + ratio_BT
+        found = {"reverse_kl": ratio_BT}
+        if config.correction is not None:
+            log_BT = logp_BT - counted(rows.streams["behaviour"], weight_BT)
+            kept_BT = correction_weights(config.correction, rows, log_BT, weight_BT)
+            loss_BT = loss_BT * kept_BT
+            found |= {"correction": kept_BT, "correction_dropped": kept_BT == 0.0}
+        metrics = {name: (value_BT.detach() * weight_BT).sum() for name, value_BT in found.items()}
+        return LossTotals(
+            losses={"distillation": (loss_BT * weight_BT).sum()},
+            metrics=metrics,
+            weights=dict.fromkeys(metrics, weight_BT.sum()),
+        )
 
 
 def at_level(rows: TokenRows, log_ratio_BT: Tensor, weight_BT: Tensor, level: str) -> Tensor:

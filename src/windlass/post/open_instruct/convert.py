@@ -297,6 +297,10 @@ def _grpo(flags: Flags) -> None:
         steps = flags.whole("num_mini_batches", 1) * flags.whole("num_epochs", 1)
         flags.set("async.bound", (batches + 1) * steps - 1)
         flags.set("async.ahead", batches)
+        is_in_flight, is_new = map(flags.switch, ("inflight_updates", "inflight_updates_recompute_kv_cache"))
+        flags.set("async.in_flight", ("recompute" if is_new else "keep") if is_in_flight else "finish")
+    if rate := flags.number("no_resampling_pass_rate", 0.0):
+        flags.set("rollout.retire", {"rate": rate, "reward": flags.number("verification_reward", 10.0)})
     if (top_p := flags.number("vllm_top_p", 1.0)) < 1.0:
         flags.set("rollout.top_p", top_p)
     if flags.switch("active_sampling"):

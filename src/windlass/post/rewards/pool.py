@@ -25,7 +25,7 @@ from windlass.post.rewards.pool_server import WorkerLimits, main
 from windlass.post.rewards.protocol import Answer, Score
 from windlass.post.rewards.registry import FunctionVerifier
 
-__all__ = ["OnError", "PoolConfig", "RewardPool", "RewardRequest"]
+__all__ = ["OnError", "PoolConfig", "RewardPool", "RewardRequest", "ServerProcess"]
 
 OnError = Literal["exclude", "retry", "zero"]
 
@@ -86,13 +86,19 @@ class RewardPool:
         self._pending: set[int] = set()
         self._next = 0
         self._errors: Counter[str] = Counter()
+        self._costs: dict[str, float] = {}
         self._num_retries = 0
-        self._server: _ServerProcess | None = None
+        self._server: ServerProcess | None = None
 
     @property
     def errors(self) -> Mapping[str, int]:
         """Number of answers that could not be scored, by kind of error; an answer counts once, after its retry."""
         return dict(self._errors)
+
+    @property
+    def costs(self) -> Mapping[str, float]:
+        """Amounts that verifiers used since the start, such as tokens of a judge, by name; with failed attempts."""
+        return dict(self._costs)
 
     @property
     def num_retries(self) -> int:
@@ -181,7 +187,7 @@ class RewardPool:
             raise UsageError(f"the pool has no verifier `{name}`", hint=hint, code="unknown-name")
         return self._verifiers[name]
 
-    def _running_server(self) -> _ServerProcess:
+    def _running_server(self) -> ServerProcess:
         if self._server is None:
             limits = WorkerLimits(
                 num_workers=self.config.num_workers,
@@ -189,7 +195,8 @@ class RewardPool:
                 num_retries=int(self.config.on_error == "retry"),
                 memory_bytes=self.config.memory_bytes,
             )
-            self._server = _ServerProcess(self._outside, limits)
+            settings = {"verifiers": [(each.name, each.settings) for each in self._outside], "limits": asdict(limits)}
+            self._server = ServerProcess(main.__module__, settings, what="the reward pool")
         return self._server
 
     def _listen(self, timeout_s: float) -> bool:
@@ -197,10 +204,10 @@ class RewardPool:
         assert self._server is not None
         frames = self._server.channel.wait(timeout_s)
         for frame in frames:
-            number, value, error, kind, seconds, num_repeats = decode_json(frame)
+            number, value, error, kind, seconds, num_repeats, cost = decode_json(frame)
             self._num_retries += num_repeats
             self._pending.discard(number)
-            self._finish(number, Score(value=value, error=error, kind=kind, seconds=seconds))
+            self._finish(number, Score(value=value, error=error, kind=kind, seconds=seconds, cost=cost))
         if self._server.channel.is_closed:
             how = self._server.close()
             self._server = None
@@ -211,6 +218,8 @@ class RewardPool:
         return bool(frames)
 
     def _finish(self, number: int, score: Score) -> None:
+        for name, amount in score.cost.items():
+            self._costs[name] = self._costs.get(name, 0.0) + amount
         if score.value is None:
             self._errors[score.kind] += 1
             if self.config.on_error == "zero":
@@ -218,14 +227,29 @@ class RewardPool:
         self._scores[number] = score
 
 
-class _ServerProcess:
-    """A running server, and the stream to it."""
+class ServerProcess:
+    """A running server of workers, and the stream to it.
 
-    def __init__(self, verifiers: Sequence[FunctionVerifier], limits: WorkerLimits) -> None:
-        settings = {"verifiers": [(each.name, each.settings) for each in verifiers], "limits": asdict(limits)}
-        self._process = ChildProcess(main.__module__, settings)
+    Args:
+        module: module of its `main`.
+        what: what it serves, for messages.
+
+    Raises:
+        PreconditionError: it did not start.
+    """
+
+    def __init__(
+        self, module: str, settings: Mapping[str, object], *, what: str, num_bytes: int = (1 << 32) - 1
+    ) -> None:
+        self._what = what
+        self._process = ChildProcess(module, settings, max_frame_bytes=num_bytes)
         self.channel, self.close = self._process.channel, self._process.close
         self.facts: Mapping[str, bool] = self._check_start()
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+        return self._process.pid
 
     def _check_start(self) -> dict[str, bool]:
         end_s = time.monotonic() + _START_S
@@ -236,9 +260,9 @@ class _ServerProcess:
         if "pid_namespaces" in reply:
             return dict(reply)
         ended = self.close()
-        message = reply.get("error") or f"the verifiers did not load within {_START_S:g} s ({ended})"
+        message = reply.get("error") or f"it did not start within {_START_S:g} s ({ended})"
         raise PreconditionError(
-            f"cannot start the reward pool: {message}",
-            hint=reply.get("hint", "verifiers are imported by name in a process of their own"),
+            f"cannot start {self._what}: {message}",
+            hint=reply.get("hint", "what it serves is imported by name in a process of its own"),
             code=reply.get("code", "user-code-failed"),
         )

@@ -23,9 +23,11 @@ import signal
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
@@ -36,7 +38,7 @@ from windlass.post.rewards.protocol import Score, Verifier
 from windlass.post.rewards.registry import find_verifier
 from windlass.supervise.linux import become_subreaper, die_with_parent
 
-__all__ = ["WorkerLimits", "main"]
+__all__ = ["ForkedWorker", "WorkRequest", "WorkerLimits", "WorkerServer", "begin_worker", "main"]
 
 _REQUEST = struct.Struct("!QI")  # number of the request, number of its verifier; then pickled answer and ground truth
 _MAX_REPLY_BYTES = 65536
@@ -50,7 +52,7 @@ _CLONE_NEWUSER = 0x10000000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """WorkerLimits of a server, sent by its pool."""
+    """Limits of a server's workers, sent by its pool."""
 
     num_workers: int
     deadline_s: float
@@ -59,31 +61,37 @@ class WorkerLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class WorkRequest:
+    """Work of a worker; `verifier` is the number of what does it."""
+
     number: int
     verifier: int
     content: bytes
     retries_left: int
+    cost: Mapping[str, float] = field(default_factory=dict)  # of earlier attempts
 
 
 @dataclass(slots=True, kw_only=True)
-class _Worker:
-    request: _Request
-    reply: int
+class ForkedWorker:
+    """A worker, and the socket to it."""
+
+    request: WorkRequest
+    reply: socket.socket
     started_s: float
     data: bytes = b""
     is_closed: bool = False  # the pipe ended without a reply
     is_over: bool = False  # the process has ended and its number may be another's
 
 
-class _Server:
-    def __init__(self, channel: FrameStream, verifiers: Sequence[Verifier], limits: WorkerLimits) -> None:
+class WorkerServer(ABC):
+    """Forks a worker for each request, within limits, and kills it at its deadline."""
+
+    def __init__(self, channel: FrameStream, limits: WorkerLimits) -> None:
         self._channel = channel
-        self._verifiers = verifiers
         self._limits = limits
         self._parent = os.getppid()
-        self._waiting: deque[_Request] = deque()
-        self._workers: dict[int, _Worker] = {}
+        self._waiting: deque[WorkRequest] = deque()
+        self._workers: dict[int, ForkedWorker] = {}
         self._ending: set[int] = set()  # killed, and not yet waited for
         self._selector = selectors.DefaultSelector()
         self._wake = _wake_at_child_exit()
@@ -126,17 +134,40 @@ class _Server:
                 self._wake.recv(4096)
             elif key.fileobj is self._channel:
                 self._channel.flush()
-                self._waiting.extend(self._read(frame) for frame in self._channel.receive())
+                for frame in self._channel.receive():
+                    self._take(frame)
             else:
                 self._hear(key.data)
         self._reap()
         now_s = time.monotonic()
         for pid, worker in list(self._workers.items()):
             if now_s - worker.started_s >= self._limits.deadline_s:
-                error = f"no score within {self._limits.deadline_s:g} s"
+                error = f"no {self._what} within {self._limits.deadline_s:g} s"
                 self._fail(pid, Score(value=None, error=error, kind="timeout"))
         while self._waiting and len(self._workers) + len(self._ending) < self._limits.num_workers:
             self._start(self._waiting.popleft())
+
+    # ---------------------------------------------------------------------------------------- what subclasses define
+
+    _what = "reply"
+
+    @abstractmethod
+    def _take(self, frame: bytes) -> None:
+        """Take a message of the client."""
+
+    @abstractmethod
+    def _run(self, request: WorkRequest, connection: socket.socket) -> NoReturn:
+        """Do the work of a request, in the process of a worker that has just begun, and end it."""
+
+    @abstractmethod
+    def _hear(self, pid: int) -> None:
+        """Receive what a worker sent."""
+
+    @abstractmethod
+    def _answer(self, pid: int, score: Score) -> None:
+        """Send a result to the client, and kill the worker."""
+
+    # ----------------------------------------------------------------------------------------------------- processes
 
     def _wait_s(self) -> float:
         oldest_s = min((worker.started_s for worker in self._workers.values()), default=None)
@@ -144,23 +175,18 @@ class _Server:
             return _LOOK_S
         return max(0.0, min(_LOOK_S, oldest_s + self._limits.deadline_s - time.monotonic()))
 
-    def _read(self, frame: bytes) -> _Request:
-        number, verifier = _REQUEST.unpack_from(frame)
-        content = frame[_REQUEST.size :]
-        return _Request(number=number, verifier=verifier, content=content, retries_left=self._limits.num_retries)
-
-    def _start(self, request: _Request) -> None:
-        reader, writer = os.pipe()
+    def _start(self, request: WorkRequest) -> None:
+        ours, theirs = socket.socketpair()
         started_s = time.monotonic()
         pid = self._namespaces.fork()
         if pid == 0:
             self._enter_limits()
             self._end_with_server()
-            _work(self._verifiers[request.verifier], request.content, writer)
-        os.close(writer)
-        os.set_blocking(reader, False)
-        self._workers[pid] = _Worker(request=request, reply=reader, started_s=started_s)
-        self._selector.register(reader, selectors.EVENT_READ, pid)
+            self._run(request, theirs)
+        theirs.close()
+        ours.setblocking(False)
+        self._workers[pid] = ForkedWorker(request=request, reply=ours, started_s=started_s)
+        self._selector.register(ours, selectors.EVENT_READ, pid)
 
     def _enter_limits(self) -> None:
         """Bound this process, a worker that has just begun; it ends if it cannot be bounded."""
@@ -180,55 +206,21 @@ class _Server:
         if select.select([self._alive], [], [], 0)[0]:
             os._exit(1)
 
-    def _hear(self, pid: int) -> None:
-        worker = self._workers.get(pid)
-        if worker is None or worker.is_closed:
-            return
-        try:
-            data = os.read(worker.reply, _MAX_REPLY_BYTES + 1)
-        except BlockingIOError:
-            return
-        worker.data += data
-        if not data:
-            self._finish(pid, worker)
-        elif len(worker.data) > _MAX_REPLY_BYTES:
-            error = f"the worker's reply has more than {_MAX_REPLY_BYTES} bytes"
-            self._fail(pid, Score(value=None, error=error, kind="died"))
-
-    def _finish(self, pid: int, worker: _Worker) -> None:
-        """Take the reply of a worker that closed its pipe, complete or not."""
-        try:
-            reply = decode_object(worker.data)
-            value = None if reply["value"] is None else float(reply["value"])
-            score = Score(value=value, error=str(reply["error"]), kind=str(reply["kind"]))
-        except (ValueError, TypeError, KeyError):
-            self._selector.unregister(worker.reply)
-            worker.is_closed = True  # it is ending, and how is known then; or it goes on until its deadline
-        else:
-            self._fail(pid, score) if score.value is None else self._answer(pid, score)
-
     def _fail(self, pid: int, score: Score) -> None:
         """End a worker without a score; its request is repeated, or reported."""
         request = self._workers[pid].request
         if request.retries_left:
             self._kill(pid)
-            self._waiting.appendleft(replace(request, retries_left=request.retries_left - 1))
+            cost = _sum(request.cost, score.cost)
+            self._waiting.appendleft(replace(request, retries_left=request.retries_left - 1, cost=cost))
         else:
             self._answer(pid, score)
-
-    def _answer(self, pid: int, score: Score) -> None:
-        worker = self._workers[pid]
-        self._kill(pid)
-        num_repeats = self._limits.num_retries - worker.request.retries_left
-        seconds = time.monotonic() - worker.started_s
-        reply = [worker.request.number, score.value, score.error, score.kind, seconds, num_repeats]
-        self._channel.send(json.dumps(reply).encode())
 
     def _kill(self, pid: int) -> None:
         worker = self._workers.pop(pid)
         if not worker.is_closed:
             self._selector.unregister(worker.reply)
-        os.close(worker.reply)
+        worker.reply.close()
         if worker.is_over:
             return
         for each in (pid, *([] if self._namespaces.are_used else descendants(pid))):
@@ -269,6 +261,64 @@ class _Server:
                 send_signal(pid, signal.SIGKILL)
             for pid in strays:
                 os.waitpid(pid, 0)
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+
+
+class _VerifierServer(WorkerServer):
+    """Scores an answer in each worker."""
+
+    _what = "score"
+
+    def __init__(self, channel: FrameStream, verifiers: Sequence[Verifier], limits: WorkerLimits) -> None:
+        super().__init__(channel, limits)
+        self._verifiers = verifiers
+
+    def _take(self, frame: bytes) -> None:
+        number, verifier = _REQUEST.unpack_from(frame)
+        content, retries = frame[_REQUEST.size :], self._limits.num_retries
+        self._waiting.append(WorkRequest(number=number, verifier=verifier, content=content, retries_left=retries))
+
+    def _run(self, request: WorkRequest, connection: socket.socket) -> NoReturn:
+        _work(self._verifiers[request.verifier], request.content, connection.fileno())
+
+    def _hear(self, pid: int) -> None:
+        worker = self._workers.get(pid)
+        if worker is None or worker.is_closed:
+            return
+        try:
+            data = worker.reply.recv(_MAX_REPLY_BYTES + 1)
+        except BlockingIOError:
+            return
+        worker.data += data
+        if not data:
+            self._finish(pid, worker)
+        elif len(worker.data) > _MAX_REPLY_BYTES:
+            error = f"the worker's reply has more than {_MAX_REPLY_BYTES} bytes"
+            self._fail(pid, Score(value=None, error=error, kind="died"))
+
+    def _finish(self, pid: int, worker: ForkedWorker) -> None:
+        """Take the reply of a worker that closed its pipe, complete or not."""
+        try:
+            reply = decode_object(worker.data)
+            value = None if reply["value"] is None else float(reply["value"])
+            score = Score(value=value, error=str(reply["error"]), kind=str(reply["kind"]), cost=dict(reply["cost"]))
+        except (ValueError, TypeError, KeyError):
+            self._selector.unregister(worker.reply)
+            worker.is_closed = True  # it is ending, and how is known then; or it goes on until its deadline
+        else:
+            self._fail(pid, score) if score.value is None else self._answer(pid, score)
+
+    def _answer(self, pid: int, score: Score) -> None:
+        worker = self._workers[pid]
+        self._kill(pid)
+        num_repeats = self._limits.num_retries - worker.request.retries_left
+        seconds = time.monotonic() - worker.started_s
+        cost = _sum(worker.request.cost, score.cost)
+        reply = [worker.request.number, score.value, score.error, score.kind, seconds, num_repeats, cost]
+        self._channel.send(json.dumps(reply).encode())
 
 
 class _Namespaces:
@@ -329,26 +379,36 @@ def _children() -> list[int]:
         return [int(pid) for pid in file.read().split()]
 
 
-def _work(verifier: Verifier, content: bytes, writer: int) -> None:
+def _work(verifier: Verifier, content: bytes, writer: int) -> NoReturn:
     """Score one answer in a fresh process, which ends here; output of the verifier is discarded."""
     try:
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        empty = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(empty, number)
-        os.closerange(3, writer)
-        os.closerange(writer + 1, os.sysconf("SC_OPEN_MAX"))
+        begin_worker(writer)
         answer, ground_truth = pickle.loads(content)  # noqa: S301 - from the pool
         try:
             score = verifier.score(answer, ground_truth)
         except BaseException as error:  # noqa: BLE001 - SystemExit of the user's code is an error of it
             score = Score(value=None, error=f"{type(error).__name__}: {error}", kind="exception")
-        reply = {"value": score.value, "error": score.error[:_MAX_ERROR_LENGTH], "kind": score.kind}
+        reply = {
+            "value": score.value,
+            "error": score.error[:_MAX_ERROR_LENGTH],
+            "kind": score.kind,
+            "cost": dict(score.cost),
+        }
         os.write(writer, json.dumps(reply).encode())
     finally:
         os._exit(0)
+
+
+def begin_worker(kept: int) -> None:
+    """Cut a worker that has just begun off from its server, except for a descriptor; its output is discarded."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    empty = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(empty, number)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def main(descriptor: int) -> int:
@@ -363,7 +423,7 @@ def main(descriptor: int) -> int:
     except WindlassError as error:
         channel.send(json.dumps({"error": error.message, "hint": error.hint, "code": error.code}).encode())
         return 1
-    server = _Server(channel, verifiers, WorkerLimits(**settings["limits"]))
+    server = _VerifierServer(channel, verifiers, WorkerLimits(**settings["limits"]))
     channel.send(json.dumps(server.facts).encode())
     server.serve()
     return 0

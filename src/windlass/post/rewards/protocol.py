@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 __all__ = ["Answer", "Isolation", "Score", "Verifier"]
@@ -19,11 +20,13 @@ class Answer:
         text: decoded, without special tokens.
         num_tokens: generated tokens, the stop token included.
         is_complete: whether it ended by itself, not by the limit of tokens.
+        prompt: text of the prompt, without special tokens.
     """
 
     text: str
     num_tokens: int
     is_complete: bool
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,14 @@ class Score:
         kind: kind of the error, by which errors are counted: `exception`, `timeout`, `died`, `not-finite` or `pool`;
             empty without an error.
         seconds: how long the verifier took, if the pool ran it.
+        cost: what it used, such as tokens of a judge, by name; also without a value.
     """
 
     value: float | None
     error: str = ""
     kind: str = ""
     seconds: float = 0.0
+    cost: Mapping[str, float] = field(default_factory=dict)
 
 
 class Verifier(Protocol):

@@ -6,24 +6,25 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
 from windlass.post.rewards.code import code
 from windlass.post.rewards.ifeval import ifeval
+from windlass.post.rewards.judge import judge, load_judge
 from windlass.post.rewards.maths import load_math, math
 from windlass.post.rewards.protocol import Answer, Isolation, Score
 from windlass.post.rewards.text import exact, f1, format_match, gsm8k, length
-from windlass.train.reference import load_reference
+from windlass.train.reference import code_digest, load_reference
 
 __all__ = ["ENTRY_POINTS", "FunctionVerifier", "find_verifier"]
 
 ENTRY_POINTS = "windlass.verifiers"
 """Group of entry points: each names a function from an answer and the ground truth to a number."""
 
-Function = Callable[..., float]
+Function = Callable[..., float | Score]
 """A function of the answer and the ground truth; its settings are keyword arguments."""
 
 _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
@@ -33,19 +34,23 @@ _SHIPPED: Mapping[str, tuple[Function, Isolation]] = {
     "format": (format_match, "process"),
     "gsm8k": (gsm8k, "inline"),
     "ifeval": (ifeval, "process"),
+    "judge": (judge, "process"),
     "math": (math, "process"),
     "length": (length, "inline"),
 }
 """Verifiers whose time is bounded run inline; a regex of the user's may take exponential time, those of ifeval a square."""
 
 
-_LOADERS: Mapping[str, Callable[[], None]] = {"math": load_math}
+_LOADERS: Mapping[str, Callable[[Mapping[str, object]], None]] = {
+    "judge": load_judge,
+    "math": lambda settings: load_math(),
+}
 """Functions that load what a verifier needs, once, before answers are scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionVerifier:
-    """A verifier made of a function; its version is a digest of the function's source code and its settings."""
+    """A verifier made of a function; its version is a digest of the code behind it and its settings."""
 
     name: str
     function: Function
@@ -54,11 +59,15 @@ class FunctionVerifier:
 
     @property
     def version(self) -> str:
-        """Digest of the function's source code and of the settings."""
-        digest = hashlib.sha256(inspect.getsource(inspect.unwrap(self.function)).encode())
+        """Digest of the function's file, of the files beside it that it imports, and of the settings."""
+        digest = hashlib.sha256(code_digest(self.function).encode())
         if self.settings:
             digest.update(json.dumps(self.settings, sort_keys=True).encode())
         return digest.hexdigest()[:16]
+
+    def weakened(self) -> FunctionVerifier:
+        """Return this verifier so that it runs on any machine, with as much of the sandbox as that gives."""
+        return replace(self, settings={**self.settings, "weak": True}) if self.isolation == "sandbox" else self
 
     def load(self) -> None:
         """Load what the function needs, before the first answer.
@@ -67,12 +76,15 @@ class FunctionVerifier:
             PreconditionError: a package is not installed (`extra-missing`).
         """
         if self.name in _LOADERS:
-            _LOADERS[self.name]()
+            _LOADERS[self.name](self.settings)
 
     def score(self, answer: Answer, ground_truth: object) -> Score:
         """Call the function; an exception or a value that is not finite means that the answer could not be scored."""
         try:
-            value = float(self.function(answer, ground_truth, **self.settings))
+            found = self.function(answer, ground_truth, **self.settings)
+            if isinstance(found, Score):
+                return found
+            value = float(found)
         except Exception as error:  # noqa: BLE001  (the user's code; its error is counted and shown)
             return Score(value=None, error=f"{type(error).__name__}: {error}", kind="exception")
         if not abs(value) < float("inf"):

@@ -4,7 +4,8 @@
 
 The program is alone in namespaces of processes, mounts, network and IPC, under another uid, in a control group, with the
 system's folders and the interpreter read-only, an empty /tmp in memory, no input, no environment and bounded output.
-`missing()` says what this machine cannot give; a program is refused there unless the settings say `weak`.
+`missing()` says what this machine cannot give; a program is refused there unless the settings say `weak` (in recipes
+`reward.sandbox: weak`).
 
 Cost: two starts of a bare Python and the namespaces, about 80 ms of CPU time.
 """
@@ -28,7 +29,7 @@ from windlass.core.json_text import decode_object
 from windlass.post.rewards import sandbox_launcher
 from windlass.post.rewards.cgroup import ControlGroup
 
-__all__ = ["ProgramResult", "SandboxConfig", "missing", "run"]
+__all__ = ["ProgramResult", "SandboxConfig", "missing", "require_sandbox", "run"]
 
 _SHOWN = (
     "/bin",
@@ -97,17 +98,26 @@ def run(program: str, config: SandboxConfig | None = None) -> ProgramResult:
         PreconditionError: this machine cannot give what the sandbox needs, and the settings do not say `weak`.
     """
     config = config or SandboxConfig()
-    lacks = missing()
-    if lacks and not config.weak:
-        raise PreconditionError(
-            f"no sandbox on this machine: {'; '.join(lacks)}",
-            hint="run where these exist, or accept the risk with `weak: true`",
-            code="precondition",
-        )
+    if not config.weak:
+        require_sandbox()
     outcome, refused = _launch(program, config, is_isolated=_namespaces_error() == "")
     if refused:
         raise PreconditionError(f"the sandbox did not start: {refused}", code="precondition")
     return outcome
+
+
+def require_sandbox() -> None:
+    """Check that this machine gives all of the sandbox.
+
+    Raises:
+        PreconditionError: it does not; the message lists what is missing.
+    """
+    if lacks := missing():
+        raise PreconditionError(
+            f"no sandbox on this machine: {'; '.join(lacks)}",
+            hint="run where these exist, or accept the risk with `reward.sandbox: weak`",
+            code="precondition",
+        )
 
 
 @cache
@@ -116,6 +126,7 @@ def missing() -> tuple[str, ...]:
     found = []
     if error := _namespaces_error():
         found.append(f"namespaces of processes, mounts and network are not available ({error})")
+    if error or os.geteuid() != 0:
         found.append("programs run under your own uid")
     group = ControlGroup(num_processes=16, memory_bytes=1 << 30)
     if "memory" in group.missing:

@@ -85,9 +85,10 @@ def _new_root(settings: dict[str, Any]) -> None:
     with open("/program/main.py", "w") as file:
         file.write(settings["program"])
     os.mkdir("/proc")
+    # before the old root goes: a user namespace may mount /proc only where another whole one is visible
+    _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES)
     _call(_LIBC.umount2(b"/old", _DETACH), "umount")
     os.rmdir("/old")
-    _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES)
     _mount(None, "/", None, _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEVICES)
 
 

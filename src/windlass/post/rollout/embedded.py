@@ -1,9 +1,10 @@
 """Engine in this process: continuous batching over a fixed number of slots, with the decoder that is trained.
 
-A step computes one token for every slot, also for empty ones: samples join free slots and leave when they end, and the
-shapes of all computations stay the same. With a forward per prompt whose shape depends only on the prompt's length, a
-sample on one thread of a CPU is the same to the last bit whatever else is generated, in any order, alone or in its group. Engines with
-different numbers of slots differ in the last bits.
+A step computes one token for the first slots, also for empty ones among them: samples join free slots and leave when they
+end, and as many slots are computed as hold the open ones, in sizes that give the same bits as all slots (`StepSizes`). With
+a forward per prompt whose shape depends only on the prompt's length, a sample on one thread of a CPU is the same to the
+last bit whatever else is generated, in any order, alone or in its group. Engines with different numbers of slots may
+differ in the last bits.
 
 Legend: B slots, N samples that join, V vocabulary.
 """
@@ -18,11 +19,12 @@ from torch import Tensor
 
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UsageError
-from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
+from windlass.post.rollout.engine import EngineError, EngineFacts, Lendable, OpenWork
 from windlass.post.rollout.prefill import Prefill, ReadPrompts
 from windlass.post.rollout.row import OpenRow, cancelled_sample
 from windlass.post.rollout.sampling import Chosen, SamplingRows, choose, uniforms
-from windlass.post.rollout.slots import SlotCache
+from windlass.post.rollout.slots import SlotCache, allocate_again, free_memory
+from windlass.post.rollout.steps import StepSizes, have_equal_slots
 from windlass.post.rollout.stops import Decode, StopTexts, TextPieces
 from windlass.post.rollout.waiting import WaitingWork, check_request, check_work
 from windlass.train.model.decoder import Decoder
@@ -88,19 +90,24 @@ class EmbeddedEngine:
             has_raw_logp=True,
             # elsewhere kernels choose the order of sums by load, several threads divide rows between them, and experts
             # compute as many rows as are routed to them
-            is_deterministic=self._device.type == "cpu" and torch.get_num_threads() == 1 and config.moe is None,
+            is_deterministic=self._device.type == "cpu"
+            and torch.get_num_threads() == 1
+            and config.moe is None
+            and have_equal_slots(self._model, num_slots),
             has_in_flight_update=True,
         )
         self._pieces = TextPieces(decode) if decode is not None else None
         self._prefill = Prefill(self._model, num_tokens=prefill_tokens)
         self._slots = SlotCache(config, num_slots=num_slots, max_length=max_length, device=self._device, dtype=dtype)
+        self._sizes = StepSizes(self._model, num_slots, is_checked=self._facts.is_deterministic)
         self._waiting = WaitingWork()
         self._prompts: dict[tuple[int, ...], tuple[ReadPrompts, int]] = {}
         self._rows: list[OpenRow | None] = [None] * num_slots
         self._last_B = torch.zeros(num_slots, dtype=torch.int64, device=self._device)
         self._done: list[Sample] = []
         self._version = version
-        self._set_rows()
+        self._lent: frozenset[Lendable] = frozenset()
+        self._set_rows(num_slots)
         if weights is not None:
             self.load(weights, version)
 
@@ -131,6 +138,7 @@ class EmbeddedEngine:
 
     def poll(self, timeout_s: float) -> Sequence[Sample]:
         """Compute until a sample ends, `timeout_s` passed or nothing can be continued; at least one step."""
+        self._check_memory()
         deadline_s = self._clock.monotonic() + timeout_s
         with torch.inference_mode():
             while not self._done and self._step() and self._clock.monotonic() < deadline_s:
@@ -151,6 +159,7 @@ class EmbeddedEngine:
 
     def score(self, requests: Sequence[ScoreRequest]) -> Sequence[tuple[float, ...]]:
         """Return the log-probabilities of given tokens under the model's own distribution."""
+        self._check_memory()
         for request in requests:
             check_request(request, vocab_size=self._facts.vocab_size, max_length=self._facts.max_length)
         with torch.inference_mode():
@@ -170,9 +179,10 @@ class EmbeddedEngine:
         self, fill: Callable[[Mapping[str, Tensor]], None], version: int, *, open_work: OpenWork = "recompute"
     ) -> None:
         """Let `fill` overwrite the weights, and give them a version; see `RefillableEngine.refill`."""
+        self._check_memory(for_load=True)
         with torch.no_grad():
             fill(dict(self._model.named_parameters()))
-        self._version = version
+        self._version, self._lent = version, frozenset()
         self._prompts.clear()
         for row in self._rows:
             if row is not None:
@@ -180,6 +190,25 @@ class EmbeddedEngine:
         if open_work == "recompute":
             with torch.inference_mode():
                 self._read_again()
+
+    def lend(self, what: Lendable) -> None:
+        """Free the slots, and with `weights` the copy of the weights too; see `LendingEngine.lend`."""
+        if self._waiting or any(row is not None for row in self._rows):
+            num_open = len(self._waiting) + sum(row is not None for row in self._rows)
+            hint = "poll until they are finished, or cancel them"
+            raise UsageError(f"cannot free the memory of {num_open} samples in progress", hint=hint, code="in-use")
+        self._prompts.clear()
+        free_memory(self._slots.tensors())
+        if what == "weights":
+            free_memory(self._model.parameters())
+        self._lent |= {"cache", what}
+
+    def take_back(self) -> None:
+        """Allocate what was lent; lent weights must be loaded then; see `LendingEngine.take_back`."""
+        if "cache" in self._lent:
+            self._slots.take_back()
+            allocate_again(self._model.parameters())
+            self._lent -= {"cache"}
 
     def close(self) -> None:
         """Free the slots and drop open work."""
@@ -189,19 +218,42 @@ class EmbeddedEngine:
         self._rows = [None] * len(self._rows)
         self._slots.free()
 
+    def _check_memory(self, *, for_load: bool = False) -> None:
+        """Raise EngineError if memory is lent, or if lent weights have not been loaded again."""
+        if "cache" in self._lent or (self._lent and not for_load):
+            hint = "call `take_back`" if "cache" in self._lent else "call `load`"
+            raise EngineError("the engine's memory is lent, or its weights are not loaded again", hint=hint)
+
     # ------------------------------------------------------------------------------------------------------- a step
 
     def _step(self) -> bool:
         """Let samples join, then compute a token for each one; returns whether anything was done."""
         has_joined = self._join()
-        is_open = [row is not None for row in self._rows]
-        if not any(is_open):
+        open_slots = [slot for slot, row in enumerate(self._rows) if row is not None]
+        if not open_slots:
             return has_joined
-        self._slots.begin([int(value) for value in is_open], 1)
-        logits_B1V = self._model(self._last_B[:, None], cache=self._slots)
+        num_rows = self._sizes.fit(len(open_slots))
+        moved = [slot for slot in open_slots if slot >= num_rows]
+        if moved:
+            self._move(moved)
+        if moved or has_joined or num_rows != self._num_rows:
+            self._set_rows(num_rows)
+        rows = self._rows[:num_rows]
+        self._slots.begin([int(row is not None) for row in rows], 1)
+        logits_B1V = self._model(self._last_B[:num_rows, None], cache=self._slots)
         assert isinstance(logits_B1V, Tensor)
-        self._last_B = self._chosen(list(enumerate(self._rows)), logits_B1V[:, 0], self._settings, self._keys_B)
+        chosen_B = self._chosen(list(enumerate(rows)), logits_B1V[:, 0], self._settings, self._keys_B)
+        self._last_B[:num_rows] = chosen_B
         return True
+
+    def _move(self, moved: Sequence[int]) -> None:
+        """Move samples to the first free slots."""
+        free = [slot for slot, row in enumerate(self._rows) if row is None]
+        pairs = list(zip(moved, free, strict=False))
+        self._slots.move(pairs)
+        for slot, other in pairs:
+            self._rows[other], self._rows[slot] = self._rows[slot], None
+        self._last_B[[other for _, other in pairs]] = self._last_B[[slot for slot, _ in pairs]]
 
     def _join(self) -> bool:
         """Fill free slots and choose the first tokens of the samples in them; returns whether any joined."""
@@ -211,7 +263,7 @@ class EmbeddedEngine:
             if not works:
                 break
             joined = list(zip(free, works, strict=False))
-            self._read_prompts([work.prompt_ids for work in works])
+            self._read_prompts([work.read_ids for work in works])
             logits_NV = self._fork(joined)
             rows = [(slot, self._open(slot, work)) for slot, work in joined]
             num_joined += len(rows)
@@ -219,15 +271,13 @@ class EmbeddedEngine:
             keys_N = torch.tensor([row.key for _, row in rows], device=self._device)
             self._last_B[[slot for slot, _ in rows]] = self._chosen(rows, logits_NV, settings, keys_N)
             self._forget_prompts()
-        if num_joined:
-            self._set_rows()
         return num_joined > 0
 
     def _chosen(
         self, rows: Sequence[tuple[int, OpenRow | None]], logits_BV: Tensor, settings: SamplingRows, keys_B: Tensor
     ) -> Tensor:
         """Choose the next token of each row, and let samples that end with it leave."""
-        positions = [0 if row is None else len(row.ids) for _, row in rows]
+        positions = [0 if row is None else row.position for _, row in rows]
         positions_B = torch.tensor(positions, device=self._device)
         chosen: Chosen = choose(logits_BV, settings, uniforms(keys_B, positions_B))
         tokens, logp, raw_logp = chosen.tokens_B.tolist(), chosen.logp_B.tolist(), chosen.raw_logp_B.tolist()
@@ -256,11 +306,12 @@ class EmbeddedEngine:
         self._rows[slot] = None
         self._slots.reset([slot])
 
-    def _set_rows(self) -> None:
-        """Set the settings and keys of sampling; those of rows that leave stay and are not read."""
-        settings = [None if row is None else row.work.sampling for row in self._rows]
-        self._settings = SamplingRows.of(settings, self._facts.vocab_size, self._device)
-        self._keys_B = torch.tensor([0 if row is None else row.key for row in self._rows], device=self._device)
+    def _set_rows(self, num_rows: int) -> None:
+        """Set the settings and keys of sampling of the first slots; those of rows that leave stay and are not read."""
+        rows = self._rows[:num_rows]
+        settings = [None if row is None else row.work.sampling for row in rows]
+        self._num_rows, self._settings = num_rows, SamplingRows.of(settings, self._facts.vocab_size, self._device)
+        self._keys_B = torch.tensor([0 if row is None else row.key for row in rows], device=self._device)
 
     # ------------------------------------------------------------------------------------------------------- prompts
 
@@ -289,7 +340,7 @@ class EmbeddedEngine:
         logits_V: list[Tensor] = []
         by_read: dict[int, tuple[ReadPrompts, list[tuple[int, int]]]] = {}
         for slot, work in joined:
-            read, index = self._prompts[work.prompt_ids]
+            read, index = self._prompts[work.read_ids]
             logits_V.append(read.logits_PV[index])
             by_read.setdefault(id(read), (read, []))[1].append((index, slot))
         for read, pairs in by_read.values():

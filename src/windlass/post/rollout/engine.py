@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest
 
-__all__ = ["EngineError", "EngineFacts", "OpenWork", "RefillableEngine", "RolloutEngine"]
+__all__ = ["EngineError", "EngineFacts", "Lendable", "LendingEngine", "OpenWork", "RefillableEngine", "RolloutEngine"]
+
+Lendable: TypeAlias = Literal["cache", "weights"]
+"""Memory that an engine frees for others: `cache` is its slots; `weights` is its slots and its copy of the weights."""
 
 OpenWork: TypeAlias = Literal["recompute", "keep"]
 """Treatment of samples in progress by a load: compute their cache again with the new weights, or keep it."""
@@ -42,6 +45,7 @@ class EngineFacts:
         is_deterministic: a sample depends on its work and the weights alone, to the last bit; not on other samples,
             the order of submission, or cancellations.
         has_in_flight_update: `load` is possible while samples are in progress.
+        has_weight_update: `load` is possible; without it the engine has the weights that it began with.
     """
 
     name: str
@@ -53,6 +57,7 @@ class EngineFacts:
     has_raw_logp: bool
     is_deterministic: bool
     has_in_flight_update: bool
+    has_weight_update: bool = True
 
 
 class RolloutEngine(Protocol):
@@ -117,3 +122,17 @@ class RefillableEngine(RolloutEngine, Protocol):
         Raises:
             Exception: what `fill` raised; the engine is unusable then, because its weights may be of two versions.
         """
+
+
+class LendingEngine(RolloutEngine, Protocol):
+    """Engine that frees memory while others need it, such as a learner on the same GPU."""
+
+    def lend(self, what: Lendable) -> None:
+        """Free memory until `take_back`; the engine refuses to compute meanwhile. Idempotent.
+
+        Raises:
+            UsageError: samples are in progress.
+        """
+
+    def take_back(self) -> None:
+        """Allocate the memory again; weights that were lent must be loaded before anything is computed. Idempotent."""

@@ -170,7 +170,7 @@ class FakeEngine:
 
     def _add_token(self, running: _Running) -> None:
         row, time_s = running.row, running.next_s
-        token = int(uniform(row.key, len(row.ids)) * self._facts.vocab_size)
+        token = int(uniform(row.key, row.position) * self._facts.vocab_size)
         finish = row.add(token, self._logp, self._logp)
         if finish is None and self._script.num_tokens(row.work) == len(row.ids):
             finish = "stop"

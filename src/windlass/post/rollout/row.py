@@ -34,6 +34,11 @@ class OpenRow:
         self._marks = [(0, version, version)]
         self._queued_s, self._started_s = started_s - submitted_s, started_s
 
+    @property
+    def position(self) -> int:
+        """Return the position of the next token, on which its random number depends."""
+        return self.work.position + len(self.ids)
+
     def add(self, token: int, logp: float, raw_logp: float) -> Finish | None:
         """Append a token; returns why the sample ends with it, or None.
 
@@ -62,7 +67,7 @@ class OpenRow:
 
     def read_ids(self) -> Sequence[int]:
         """Return the tokens whose keys and values belong into the cache: all but the last one."""
-        return (*self.work.prompt_ids, *self.ids[:-1])
+        return (*self.work.read_ids, *self.ids[:-1])
 
     def sample(self, finish: Finish, now_s: float) -> Sample:
         """Return the sample as it is."""

@@ -3,12 +3,12 @@
 Keys and values lie in tiles of TILE tokens, and a tile holds those of all slots: what a step reads is one contiguous piece
 of memory, however long slots are.
 
-Legend: N tiles, B slots, G key and value heads, S tokens of a tile, T new tokens, E keys that are read, K head size.
+Legend: L layers, N tiles, B slots, G key and value heads, S tokens of a tile, T new tokens, E keys that are read, K head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +19,7 @@ from windlass.train.model.masks import DenseMask, Mask, TiledMask
 if TYPE_CHECKING:
     from windlass.train.model.config import ModelConfig
 
-__all__ = ["TILE", "SlotCache", "SlotLayer"]
+__all__ = ["TILE", "SlotCache", "SlotLayer", "allocate_again", "free_memory"]
 
 TILE = 16
 """Tokens of a tile. Attention reads whole tiles: hidden keys add exact zeros, and vector units sum at most 16 float32 at a
@@ -29,11 +29,8 @@ time, so that a row's result does not depend on how many keys other rows need (t
 class SlotLayer:
     """Keys and values of a layer; layers with a window keep all tokens too."""
 
-    def __init__(self, owner: SlotCache, shape: tuple[int, int, int, int, int], dtype: torch.dtype) -> None:
-        self._owner = owner
-        # zeros, because a hidden value is still a factor: NaN times zero is NaN
-        self.keys_NBGSK = torch.zeros(shape, dtype=dtype, device=owner.device)
-        self.values_NBGSK = torch.zeros(shape, dtype=dtype, device=owner.device)
+    def __init__(self, owner: SlotCache, keys_NBGSK: Tensor, values_NBGSK: Tensor) -> None:
+        self._owner, self.keys_NBGSK, self.values_NBGSK = owner, keys_NBGSK, values_NBGSK
 
     def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
         """Write new tokens at each row's length; returns the keys and values that they see.
@@ -46,7 +43,8 @@ class SlotLayer:
         step.write(self.values_NBGSK, v_BGTK)
         if step.start == 0:
             return k_BGTK, v_BGTK
-        keys_NBGSK, values_NBGSK = self.keys_NBGSK[: step.num_tiles], self.values_NBGSK[: step.num_tiles]
+        read = (slice(step.num_tiles), slice(step.num_rows))
+        keys_NBGSK, values_NBGSK = self.keys_NBGSK[read], self.values_NBGSK[read]
         if step.width == 1:
             return keys_NBGSK, values_NBGSK
         return keys_NBGSK.permute(1, 2, 0, 3, 4).flatten(2, 3), values_NBGSK.permute(1, 2, 0, 3, 4).flatten(2, 3)
@@ -56,13 +54,14 @@ class _Step:
     """Places of the tokens of one forward.
 
     Attributes:
+        num_rows: slots of the forward, from the first one on.
         start: first position of the tokens, if it is the same in all rows.
         num_tiles: tiles that hold the longest row after this forward.
         positions_BT: positions in the rows.
     """
 
     def __init__(self, starts: Sequence[int], width: int, device: torch.device) -> None:
-        self.start = starts[0] if len(set(starts)) == 1 else None
+        self.num_rows, self.start = len(starts), starts[0] if len(set(starts)) == 1 else None
         self.width, self.num_tiles = width, -(-(max(starts) + width) // TILE)
         firsts_B1 = torch.tensor(starts, device=device)[:, None]
         self.positions_BT = firsts_B1 if width == 1 else firsts_B1 + torch.arange(width, device=device)
@@ -81,18 +80,18 @@ class _Step:
         while done < self.width:
             tile, offset = divmod(self.start + done, TILE)
             count = min(TILE - offset, self.width - done)
-            store_NBGSK[tile, :, :, offset : offset + count] = new_BGTK[:, :, done : done + count]
+            store_NBGSK[tile, : self.num_rows, :, offset : offset + count] = new_BGTK[:, :, done : done + count]
             done += count
 
 
 class SlotCache:
     """Fixed rows of keys and values with a length each; a `RowCache` of the decoder.
 
-    A forward computes all rows, those of empty slots too, so that its shape never depends on what runs.
+    A forward computes the first slots, as many as its counts, those of empty ones too.
 
     Attributes:
         lengths: tokens of each slot; 0 for empty ones.
-    Memory: 2 * layers * N * B * G * S * K values, allocated once.
+    Memory: 2 * L * N * B * G * S * K values, allocated once.
     """
 
     def __init__(
@@ -107,8 +106,10 @@ class SlotCache:
         self.num_slots, self.device, self._dtype = num_slots, device, dtype
         self.max_length = max_length
         self.lengths = [0] * num_slots
-        shape = (-(-max_length // TILE), num_slots, config.num_kv_heads, TILE, config.head_dim)
-        self.slots = {str(layer): SlotLayer(self, shape, dtype) for layer in range(config.num_layers)}
+        shape = (config.num_layers, 2, -(-max_length // TILE), num_slots, config.num_kv_heads, TILE, config.head_dim)
+        # zeros, because a hidden value is still a factor: NaN times zero is NaN
+        self._store_L2NBGSK = torch.zeros(shape, dtype=dtype, device=device)
+        self.slots = {str(layer): SlotLayer(self, *pair) for layer, pair in enumerate(self._store_L2NBGSK)}
         self._counts: Sequence[int] = ()
         self._step: _Step | None = None
 
@@ -124,20 +125,21 @@ class SlotCache:
         return self._step
 
     def begin(self, counts: Sequence[int], width: int) -> None:
-        """Prepare a forward of (B, `width`) tokens, of which the first `counts[row]` of a row are real.
+        """Prepare a forward of (`len(counts)`, `width`) tokens, of which the first `counts[row]` of a row are real.
 
         Padding is written behind a row's length, where nothing sees it and later tokens replace it.
 
         Raises:
             ValueError: a row has too few free positions.
         """
-        longest = max(self.lengths) + width
+        longest = max(self.lengths[: len(counts)]) + width
         if longest > self.max_length:
             raise ValueError(f"{longest} tokens exceed the slots' length of {self.max_length}")
         self._counts = counts
         # rows without tokens write theirs where most others do: if all rows write at one place, it is a slice
-        common = max((length for length, count in zip(self.lengths, counts, strict=True) if count), default=0)
-        starts = [length if count else max(length, common) for length, count in zip(self.lengths, counts, strict=True)]
+        pairs = list(zip(self.lengths, counts, strict=False))
+        common = max((length for length, count in pairs if count), default=0)
+        starts = [length if count else max(length, common) for length, count in pairs]
         self._step = _Step(starts, width, self.device)
 
     def positions(self) -> Tensor:
@@ -159,15 +161,14 @@ class SlotCache:
             seen_BTE &= back_BTE < window
         if step.start == 0 or step.width > 1:
             return DenseMask(is_causal=False, seen_BQS=seen_BTE, is_grouped=True)
-        hidden_BE = torch.zeros(seen_BTE.shape[0], num_keys, dtype=self._dtype, device=self.device)
-        hidden_BE.masked_fill_(~seen_BTE[:, 0], float("-inf"))
-        hidden_NBS = hidden_BE.unflatten(1, (-1, TILE)).transpose(0, 1).contiguous()
-        return TiledMask(hidden_NB11S=hidden_NBS[:, :, None, None])
+        hidden_B1E = torch.zeros(seen_BTE.shape, dtype=self._dtype, device=self.device)
+        return TiledMask(hidden_B1S=hidden_B1E.masked_fill_(~seen_BTE, float("-inf")))
 
     def advance(self, num_new: int) -> None:
         """End the forward: add each row's real tokens to its length."""
         assert num_new == self.step.width
-        self.lengths = [length + count for length, count in zip(self.lengths, self._counts, strict=True)]
+        for row, count in enumerate(self._counts):
+            self.lengths[row] += count
         self._step = None
 
     def reset(self, rows: Collection[int]) -> None:
@@ -179,19 +180,50 @@ class SlotCache:
         """Copy the first `length` tokens of the source's rows into slots, one or more slots for a row.
 
         Args:
-            pairs: (row of the source, slot); lengths are those of the source's rows and at most `length`.
+            pairs: (row of the source, slot); neighbouring slots for one row are one copy. Lengths are those of the source's rows and at most `length`.
         """
-        from_M = torch.tensor([row for row, _ in pairs], device=self.device)
-        to_M = torch.tensor([slot for _, slot in pairs], device=self.device)
-        tiles = -(-length // TILE)
-        for name, layer in self.slots.items():
-            other = source.slots[name]
-            layer.keys_NBGSK[:tiles, to_M] = other.keys_NBGSK[:tiles, from_M]
-            layer.values_NBGSK[:tiles, to_M] = other.values_NBGSK[:tiles, from_M]
+        tiles, first = -(-length // TILE), 0
+        while first < len(pairs):
+            row, slot = pairs[first]
+            count = 1
+            while first + count < len(pairs) and pairs[first + count] == (row, slot + count):
+                count += 1
+            copies = self._store_L2NBGSK[:, :, :tiles, slot : slot + count]
+            copies.copy_(source._store_L2NBGSK[:, :, :tiles, row : row + 1])
+            first += count
         for row, slot in pairs:
             self.lengths[slot] = source.lengths[row]
+
+    def move(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Move rows to other slots, given as (slot, other slot); their old slots are empty then."""
+        self.fork(self, pairs, max(self.lengths[row] for row, _ in pairs))
+        self.reset([row for row, _ in pairs])
+
+    def tensors(self) -> list[Tensor]:
+        """Return the memory of all layers."""
+        return [self._store_L2NBGSK]
+
+    def take_back(self) -> None:
+        """Allocate memory that `free_memory` freed; all slots are empty afterwards."""
+        allocate_again(self.tensors())
+        self._store_L2NBGSK.zero_()
+        self.lengths = [0] * self.num_slots
 
     def free(self) -> None:
         """Give the memory back; the slots cannot be used afterwards."""
         self.slots.clear()
+        self._store_L2NBGSK = torch.zeros(0)
         self.lengths = [0] * self.num_slots
+
+
+def free_memory(tensors: Iterable[Tensor]) -> None:
+    """Free the memory of tensors, each a whole storage; they and their views keep their shapes. Idempotent."""
+    for each in tensors:
+        each.untyped_storage().resize_(0)
+
+
+def allocate_again(tensors: Iterable[Tensor]) -> None:
+    """Allocate the memory of tensors again, with arbitrary values. Does nothing for those that have it."""
+    for each in tensors:
+        if not each.untyped_storage().nbytes():
+            each.untyped_storage().resize_(each.numel() * each.element_size())

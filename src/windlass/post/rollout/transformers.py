@@ -154,14 +154,14 @@ class TransformersEngine:
 
     def _generate(self, batch: Sequence[SampleRequest]) -> None:
         rows = [self._open(work) for work in batch]
-        longest = max(len(work.prompt_ids) for work in batch)
-        lengths_B1 = torch.tensor([[len(work.prompt_ids)] for work in batch], device=self._device)
-        ids = [[0] * (longest - len(work.prompt_ids)) + list(work.prompt_ids) for work in batch]
+        longest = max(len(work.read_ids) for work in batch)
+        lengths_B1 = torch.tensor([[len(work.read_ids)] for work in batch], device=self._device)
+        ids = [[0] * (longest - len(work.read_ids)) + list(work.read_ids) for work in batch]
         mask_BT = torch.arange(longest, device=self._device) >= longest - lengths_B1
         sampling = batch[0].sampling
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices), torch.inference_mode():
-            torch.manual_seed(rows[0].key % 2**63)
+            torch.manual_seed((rows[0].key + rows[0].position) % 2**63)
             made = self._model.generate(
                 torch.tensor(ids, device=self._device), attention_mask=mask_BT.long(), **_options(sampling)
             )

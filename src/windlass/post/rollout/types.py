@@ -5,11 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from windlass.core.errors import UsageError
 
-__all__ = ["Finish", "Origin", "Sample", "SampleId", "SampleRequest", "Sampling", "ScoreRequest", "TokenSpan"]
+__all__ = [
+    "Episode",
+    "EpisodeTask",
+    "Finish",
+    "Origin",
+    "Sample",
+    "SampleId",
+    "SampleRequest",
+    "Sampling",
+    "ScoreRequest",
+    "TokenSpan",
+    "TurnEnd",
+]
 
 Finish: TypeAlias = Literal["stop", "length", "cancelled"]
 """Why a sample ended: a stop id or text, its limit of new tokens, or `RolloutEngine.cancel`."""
@@ -74,18 +86,43 @@ def _require(is_valid: bool, name: str, value: object, range_text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeTask:
+    """The work of an environment for a sample.
+
+    Attributes:
+        environment: name of the environment.
+        row: what it gets to know: the columns of the prompt's row, JSON-safe, with the prompt as `messages`.
+    """
+
+    environment: str
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """A sample to generate.
+    """A sample to generate, or to continue.
 
     Attributes:
         prompt_ids: the prompt; all members of a group must have the same one.
         oldest_version: the engine starts the sample only with weights of this version or a newer one.
+        context_ids: for a sample that is continued after a turn of its environment: all that the engine reads instead
+            of the prompt.
+        position: number of tokens that a continued sample has already; random numbers go on from there.
+        task: work of an environment, which an `EnvironmentEngine` hands to it; other engines ignore it.
     """
 
     id: SampleId
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     oldest_version: int = 0
+    context_ids: tuple[int, ...] = ()
+    position: int = 0
+    task: EpisodeTask | None = None
+
+    @property
+    def read_ids(self) -> tuple[int, ...]:
+        """Return the tokens that the engine continues."""
+        return self.context_ids or self.prompt_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +143,42 @@ class TokenSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    """End of a turn of the policy.
+
+    Attributes:
+        stop: index after its last token among the sample's tokens.
+        reward: what the environment gave for it; None: nothing.
+    """
+
+    stop: int
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """Result of an environment for a sample.
+
+    Attributes:
+        turns: turns of the policy; rewards of an episode without a turn are not possible.
+        forks: indices among the sample's tokens at which another sequence begins, because the chat template renders
+            the earlier turns differently now. The tokens from there to the next fork are a whole sequence with its
+            prompt, and those before the first fork follow the sample's prompt. All sequences weigh as one sample.
+        error: why the environment did not finish; such a sample has no reward.
+    """
+
+    environment: str
+    turns: tuple[TurnEnd, ...] = ()
+    forks: tuple[int, ...] = ()
+    error: str = ""
+
+    @property
+    def reward(self) -> float | None:
+        """Return the sum of the turns' rewards; None if the environment did not finish."""
+        return None if self.error else sum(turn.reward or 0.0 for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """A finished continuation of a prompt.
 
@@ -116,6 +189,7 @@ class Sample:
         raw_logp: the same under the model's own distribution; None if the engine does not report it.
         spans: consecutive spans that cover all tokens.
         seconds: time by phase, such as `queued` and `generated`; unit: seconds.
+        episode: what an environment made of it; None: no environment took part.
     """
 
     id: SampleId
@@ -125,6 +199,22 @@ class Sample:
     spans: tuple[TokenSpan, ...]
     finish: Finish
     seconds: Mapping[str, float] = field(default_factory=dict)
+    episode: Episode | None = None
+
+    @property
+    def num_policy_tokens(self) -> int:
+        """Return the number of tokens that the policy wrote."""
+        if self.episode is None:
+            return len(self.ids)
+        return sum(span.stop - span.start for span in self.spans if span.origin == "policy")
+
+    def last_turn(self) -> tuple[int, ...]:
+        """Return the tokens of the policy's last turn."""
+        if self.episode is None:
+            return self.ids
+        spans = [span for span in self.spans if span.origin == "policy"]
+        begin = self.episode.turns[-2].stop if len(self.episode.turns) > 1 else 0
+        return tuple(token for span in spans if span.start >= begin for token in self.ids[span.start : span.stop])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class WaitingWork:
     def add(self, work: SampleRequest, now_s: float) -> None:
         """Append work."""
         self._entries[work.id] = _Entry(work=work, submitted_s=now_s)
-        self._prompts[work.prompt_ids] += 1
+        self._prompts[work.read_ids] += 1
 
     def startable(self, version: int, limit: int) -> list[SampleRequest]:
         """Return up to `limit` pieces of work that weights of this version may begin, without removing them."""
@@ -48,9 +48,10 @@ class WaitingWork:
     def remove(self, sample: SampleId) -> tuple[SampleRequest, float]:
         """Remove work; returns it and when it was submitted."""
         entry = self._entries.pop(sample)
-        self._prompts[entry.work.prompt_ids] -= 1
-        if not self._prompts[entry.work.prompt_ids]:
-            del self._prompts[entry.work.prompt_ids]
+        prompt = entry.work.read_ids
+        self._prompts[prompt] -= 1
+        if not self._prompts[prompt]:
+            del self._prompts[prompt]
         return entry.work, entry.submitted_s
 
     def has_prompt(self, prompt_ids: tuple[int, ...]) -> bool:
@@ -60,7 +61,7 @@ class WaitingWork:
     def prompts(self, version: int) -> list[tuple[int, ...]]:
         """Return the different prompts of startable work, in order of submission."""
         works = (entry.work for entry in self._entries.values() if entry.work.oldest_version <= version)
-        return list(dict.fromkeys(work.prompt_ids for work in works))
+        return list(dict.fromkeys(work.read_ids for work in works))
 
     def clear(self) -> None:
         """Drop all work."""
@@ -83,12 +84,12 @@ def check_work(
         if work.id in open_ids or work.id in seen:
             raise UsageError(f"{name} is already open", hint="give each attempt its own id", code="invalid-value")
         seen.add(work.id)
-        _check_ids(f"the prompt of {name}", work.prompt_ids, vocab_size)
-        longest = len(work.prompt_ids) + work.sampling.max_new_tokens
+        _check_ids(f"the prompt of {name}", work.read_ids, vocab_size)
+        longest = len(work.read_ids) + work.sampling.max_new_tokens
         if longest > max_length:
             num_new = work.sampling.max_new_tokens
             raise UsageError(
-                f"{name} has a prompt of {len(work.prompt_ids)} tokens and up to {num_new} new ones; "
+                f"{name} has a prompt of {len(work.read_ids)} tokens and up to {num_new} new ones; "
                 f"the engine's maximum is {max_length}",
                 hint="shorten the prompt, lower `max_new_tokens` or raise the engine's `max_length`",
                 code="invalid-value",

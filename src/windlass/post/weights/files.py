@@ -3,6 +3,7 @@
     FOLDER/v00000012/manifest.json         names, pieces with checksums, the probe, and the version it is relative to
     FOLDER/v00000012/weights.safetensors   all weights, an ordinary safetensors file
     FOLDER/v00000013/weights.delta         what changed since version 12
+    FOLDER/base/v00000000/...              a frozen model, if versions are adapters of it: a process reads it once
 
 A version appears by the renaming of its folder, so it is whole or absent. Publishing and fetching read and write a
 piece at a time; both need at most two buckets of memory besides the weights. A publisher that stores changes keeps a file
@@ -38,7 +39,7 @@ from windlass.post.weights.pieces import (
     pieces_of,
     scatter,
 )
-from windlass.post.weights.store import Probe, WeightRef, check_names, check_version, missing
+from windlass.post.weights.store import AdapterBase, Probe, WeightRef, check_names, check_version, missing
 from windlass.train.checkpoint.tensors import DTYPES, dtype_name, item_bytes
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = ["FileWeightStore"]
 
 _MANIFEST = "manifest.json"
 _LATEST = ".latest"
+_BASE = "base"
 _PIECES_PER_BUCKET = 4
 """A piece is a fraction of a bucket, because its old content and the indices of its changes are in memory with it."""
 
@@ -60,6 +62,7 @@ class _Manifest:
         base: version that the changes are relative to; None if every piece is whole.
         tensors: name, type and shape of each tensor, in the order of the pieces.
         pieces: kind of change, start and size of its bytes in the file, and the checksum of the resulting piece.
+        adapter: what the weights are merged into; None: nothing, they are those of the model.
     """
 
     ref: WeightRef
@@ -68,6 +71,7 @@ class _Manifest:
     piece_bytes: int
     pieces: tuple[tuple[str, int, int, int], ...]
     probe: Probe | None
+    adapter: AdapterBase | None
 
     @property
     def file_name(self) -> str:
@@ -92,11 +96,27 @@ class FileWeightStore:
         self._whole_every = whole_every if has_deltas else 1
         self._last: _Manifest | None = None
         self._num_deltas = 0
+        self._frozen: tuple[WeightRef, dict[str, Tensor]] | None = None
 
     # ------------------------------------------------------------------------------------------------------- learner
 
-    def publish(self, weights: Mapping[str, Tensor], version: int, probe: Probe | None = None) -> WeightRef:
-        """Store weights; see `WeightStore.publish`. What is not needed any more is left for `retire`."""
+    def publish_base(self, weights: Mapping[str, Tensor]) -> WeightRef:
+        """Store the weights of a frozen model, which adapters are published relative to."""
+        return FileWeightStore(self.folder / _BASE).publish(weights, 0)
+
+    def publish(
+        self,
+        weights: Mapping[str, Tensor],
+        version: int,
+        probe: Probe | None = None,
+        *,
+        adapter: AdapterBase | None = None,
+    ) -> WeightRef:
+        """Store weights; see `WeightStore.publish`. What is not needed any more is left for `retire`.
+
+        Args:
+            adapter: the weights are those of an adapter, which `fetch` merges into this.
+        """
         check_version(version)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, path in self._folders():
@@ -112,7 +132,7 @@ class FileWeightStore:
         draft = self.folder / f".v{version:08d}.{os.getpid()}.{os.urandom(4).hex()}"
         draft.mkdir()
         try:
-            manifest = self._write(draft, tensors, weights, version, last, probe)
+            manifest = self._write(draft, tensors, weights, version, last, probe, adapter)
             os.rename(draft, self._path(version))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -128,6 +148,7 @@ class FileWeightStore:
         version: int,
         last: _Manifest | None,
         probe: Probe | None,
+        adapter: AdapterBase | None,
     ) -> _Manifest:
         header = _header(tensors)
         entries: list[tuple[str, int, int, int]] = []
@@ -153,6 +174,7 @@ class FileWeightStore:
             "piece_bytes": self._piece_bytes,
             "pieces": entries,
             "probe": probe and encode(probe),
+            "adapter": adapter and encode(adapter),
         }
         content = json.dumps(data, separators=(",", ":")).encode()
         manifest = _parsed(content, draft)
@@ -208,10 +230,44 @@ class FileWeightStore:
         """Return tensors with the names, types and shapes of a version, to be filled by `fetch`."""
         with contextlib.ExitStack() as stack:
             manifest, _ = self._held(ref, stack)
+        if manifest.adapter is not None:
+            return FileWeightStore(self.folder / _BASE).empty(manifest.adapter.base)
         return {name: torch.zeros(shape, dtype=DTYPES[dtype]) for name, dtype, shape in manifest.tensors}
 
     def fetch(self, ref: WeightRef, into: Mapping[str, Tensor], *, have: WeightRef | None = None) -> Probe | None:
-        """Overwrite tensors with a version; see `WeightStore.fetch`."""
+        """Overwrite tensors with a version; see `WeightStore.fetch`.
+
+        An adapter is merged: the first time its base is read too, and adapted layers' weights are kept on the host.
+        """
+        with contextlib.ExitStack() as stack:
+            newest = self._held(ref, stack)[0]
+            if newest.adapter is None:
+                return self._fetch(ref, into, have)
+            if have != ref:
+                own = {name: torch.zeros(shape, dtype=DTYPES[dtype]) for name, dtype, shape in newest.tensors}
+                self._fetch(ref, own, None)
+                self._merge(newest.adapter, own, into, is_held=have is not None)
+        return newest.probe
+
+    def _merge(
+        self, adapter: AdapterBase, own: dict[str, Tensor], into: Mapping[str, Tensor], *, is_held: bool
+    ) -> None:
+        """Overwrite adapted layers with their frozen weights and the update, and what is trained besides."""
+        from windlass.train.model.adapters import merge  # lazy: 0.3 s, and only adapters need it
+
+        if not is_held or self._frozen is None or self._frozen[0] != adapter.base:
+            FileWeightStore(self.folder / _BASE).fetch(adapter.base, into)
+            names = [f"{layer}.weight" for layer in adapter.scales]
+            self._frozen = (adapter.base, {name: into[name].detach().to("cpu", copy=True) for name in names})
+        for layer, scale in adapter.scales.items():
+            target = into[f"{layer}.weight"]
+            weight_OI = self._frozen[1][f"{layer}.weight"].to(target.device)
+            a_RI, b_OR = (own.pop(f"{layer}.{part}").to(target.device) for part in ("lora_a", "lora_b"))
+            target.copy_(merge(weight_OI, a_RI, b_OR, scale))
+        for name, value in own.items():
+            into[name].copy_(value)
+
+    def _fetch(self, ref: WeightRef, into: Mapping[str, Tensor], have: WeightRef | None) -> Probe | None:
         with contextlib.ExitStack() as stack:
             newest = self._held(ref, stack)[0]
             check_names({name: shape for name, _, shape in newest.tensors}, into, ref)
@@ -352,6 +408,7 @@ def _parsed(content: bytes, path: Path) -> _Manifest:
             piece_bytes=data["piece_bytes"],
             pieces=tuple((kind, start, size, crc) for kind, start, size, crc in data["pieces"]),
             probe=probe,
+            adapter=data["adapter"] and decode(AdapterBase, data["adapter"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(

@@ -20,7 +20,7 @@ from windlass.post.rollout.types import ScoreRequest
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MemoryWeightStore", "MissingVersionError", "Probe", "WeightRef", "WeightStore"]
+__all__ = ["AdapterBase", "MemoryWeightStore", "MissingVersionError", "Probe", "WeightRef", "WeightStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,19 @@ class WeightRef:
 
     version: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterBase:
+    """Frozen model that engines merge the weights of an adapter into.
+
+    Attributes:
+        base: the frozen model's weights.
+        scales: factor of the update of each adapted layer, by its name.
+    """
+
+    base: WeightRef
+    scales: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

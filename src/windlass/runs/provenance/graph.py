@@ -48,6 +48,7 @@ class NodeKind(StrEnum):
     RUN = "run"
     TASK = "task"
     ATTEMPT = "attempt"
+    CHECKPOINT = "checkpoint"
     OUTPUT = "output"
     METRIC = "metric"
 
@@ -120,10 +121,16 @@ def provenance_graph(run: RunFolder) -> ProvenanceGraph:
         record,
         run.facts(),
         built=lambda name: built_digest(run, name),
+        evaluated=lambda task: _evaluated(run, task),
         measured=lambda task: {
             name: point for name, point in metrics.last(run, task).items() if name.startswith(_MEASURED)
         },
     )
+
+
+def _evaluated(run: RunFolder, task: str) -> Mapping[str, Sequence[MetricPoint]]:
+    """Return all values of the metrics that a task reported, by name."""
+    return {name: metrics.series(run, name, task) for name in metrics.names(run, task)}
 
 
 def built_digest(run: RunFolder, name: str) -> str:
@@ -143,12 +150,14 @@ def graph_of(
     *,
     built: Callable[[str], str] = lambda name: "",
     measured: Callable[[str], Mapping[str, MetricPoint]] = lambda task: {},
+    evaluated: Callable[[str], Mapping[str, Sequence[MetricPoint]]] = lambda task: {},
 ) -> ProvenanceGraph:
     """Return the graph that a run's documents describe, omitting missing parts. Pure.
 
     Args:
         built: returns the digest of data that the run built, given its name.
         measured: returns the last values of a task's evaluation metrics, given its name.
+        evaluated: returns all values of the metrics of a task that evaluates checkpoints, given its name.
     """
     draft = _Draft()
     pins = _mapping(plan.get("pins")) or record
@@ -161,7 +170,12 @@ def graph_of(
     planned = {str(_mapping(task).get("name")): _mapping(task) for task in _list(plan.get("tasks"))}
     for name in [*planned, *(name for name in facts.tasks if name not in planned)]:
         _add_task(draft, run, name, planned.get(name, {}), facts)
-        _add_metrics(draft, name, measured(name))
+        task = facts.tasks.get(name)
+        if task is None or task.evaluates is None:
+            _add_metrics(draft, name, measured(name))
+    for name, task in facts.tasks.items():
+        if task.evaluates is not None:
+            _add_evaluations(draft, name, task, evaluated(name))
     order = list(NodeKind)
     nodes = sorted(draft.nodes.values(), key=lambda node: order.index(node.kind))
     return ProvenanceGraph(run=run, nodes=tuple(nodes), edges=tuple(draft.edges))
@@ -343,6 +357,29 @@ def _add_metrics(draft: _Draft, task: str, values: Mapping[str, MetricPoint]) ->
     for name, point in values.items():
         details = (f"{point.value:.6g}", f"at step {point.step}" if point.step >= 0 else "", f"reported by {task}")
         draft.add(f"metric.{task}.{name}", NodeKind.METRIC, name, "", details, before)
+
+
+def _add_evaluations(draft: _Draft, name: str, task: TaskFacts, values: Mapping[str, Sequence[MetricPoint]]) -> None:
+    """Add each evaluated checkpoint with its digest, made by its task, and the values that were measured of it."""
+    assert task.evaluates is not None  # checked by the caller
+    trained = task.evaluates.of
+    makers = [node for node in draft.nodes if node.startswith(f"attempt.{trained}.")] or [f"task.{trained}"]
+    for number in sorted(task.attempts):
+        attempt = task.attempts[number]
+        if not attempt.evaluates.path or attempt.end is None or attempt.end.cause != "ok":
+            continue
+        step, path = attempt.evaluates
+        checkpoint = f"checkpoint.{trained}.{path}"
+        title = f"{trained}: step {step}" if step >= 0 else f"{trained}: {path}"
+        draft.add(
+            checkpoint, NodeKind.CHECKPOINT, title, _prefixed("sha256:", attempt.evaluated_digest), (path,), makers[-1]
+        )
+        for metric, points in values.items():
+            for point in points:
+                if point.step == step:
+                    details = (f"{point.value:.6g}", f"at step {step}", f"measured by {name}, attempt {number}")
+                    draft.add(f"metric.{name}.{metric}.{step}", NodeKind.METRIC, metric, "", details, checkpoint)
+                    draft.link(f"attempt.{name}.{number}", f"metric.{name}.{metric}.{step}")
 
 
 def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:

@@ -90,6 +90,7 @@ class LinkManager:
         self._why: tuple[Cause, str] | None = None
         self._why_at, self._is_why_sure = 0.0, False
         self._noted: set[str] = set()
+        self._released_at: dict[str, float] = {}
         self._has_begun = self._has_looked = False
 
     @property
@@ -165,6 +166,7 @@ class LinkManager:
         """
         if not self._has_begun:
             self.queue_next(now)
+        self._release_evaluations(now)
         if now < self._next_at or self._calls.is_pending:
             return
         self._next_at = now + _AGAIN_AFTER_S
@@ -228,6 +230,38 @@ class LinkManager:
             self._scheduler.let_go([job.backend_id for job in waiting.values()])
         except SchedulerError as error:
             self._note(f"cannot release {', '.join(waiting)} (`windlass ps --reconcile` does it): {error}")
+
+    def _release_evaluations(self, now: float) -> None:
+        """Release held jobs that evaluate this task's checkpoints, once there is one; this never waits for the scheduler."""
+        facts, scheduler = self._journal.facts, self._scheduler
+        rules = (task.evaluates for task in facts.tasks.values())
+        if (
+            scheduler is None
+            or self._calls.is_pending
+            or all(rule is None or rule.of != self._job.task for rule in rules)
+        ):
+            return
+        found = [
+            job.backend_id for name, job in jobs_to_let_go(facts).items() if facts.task(name).evaluates is not None
+        ]
+        due = [each for each in found if now >= self._released_at.get(each, 0.0)]
+        if not due:
+            return
+        self._released_at.update(dict.fromkeys(due, now + _LOOK_EVERY_S))
+
+        def release() -> Answer:
+            try:
+                scheduler.let_go(due)
+            except SchedulerError as error:
+                return {"problem": str(error)}
+            return {"problem": ""}
+
+        def on_released(answer: Answer) -> None:
+            if answer["problem"]:
+                self._released_at.update(dict.fromkeys(due, now + _AGAIN_AFTER_S))
+                self._note(f"cannot release the job that evaluates checkpoints, retrying: {answer['problem']}")
+
+        self._calls.send(release, on_released)
 
     def leave(self) -> None:
         """Prepare the next link: exclude failed nodes, and requeue the job if the site uses requeues."""

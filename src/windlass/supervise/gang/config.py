@@ -24,6 +24,7 @@ class GangConfig:
         max_links: maximum number of links; 0 if the client queues the next job.
         ends_at: wall time at which the scheduler ends this link; if 0, `per_job_s` applies to each attempt.
         notice_s: time between the scheduler's notice and its kill.
+        is_evaluating: whether each attempt evaluates one checkpoint, which the gate names.
     """
 
     job: int
@@ -40,3 +41,4 @@ class GangConfig:
     max_links: int = 0
     ends_at: float = 0.0
     notice_s: float = 30.0
+    is_evaluating: bool = False

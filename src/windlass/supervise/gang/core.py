@@ -68,6 +68,7 @@ class GangCore:
         self._phase_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
+        self._evaluates: dict[str, str | int] = {}
         self._is_over = self._is_gate_open = self._is_superseded = self._has_notice = False
         self.open_attempt = 0
         self._wall_offset = wall - now
@@ -114,10 +115,10 @@ class GangCore:
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         self.membership.miss_all(now)
         self._deadlines.start(min(now, newest.started_at - self._wall_offset), task.attempts.values())
-        return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
+        return self._set(now, attempt=newest.number, step=Step.RUN, **outcome.order_of_running(newest))
 
-    def on_gate(self, reason: str, now: float) -> list[Command]:
-        """Handle the gate's result: the reason why the task may not start yet, or "" if it may."""
+    def on_gate(self, reason: str, now: float, evaluates: dict[str, str | int] | None = None) -> list[Command]:
+        """Handle the gate's result: why the task may not start yet, or "" and the checkpoint to evaluate, if any."""
         if not self.is_waiting:
             return []
         if reason != self._reason:
@@ -125,7 +126,7 @@ class GangCore:
             self._journal.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
         if reason:
             return []
-        self._is_gate_open = True
+        self._is_gate_open, self._evaluates = True, evaluates or {}
         return self._set(now, step=Step.GATHER)
 
     def on_open_attempt_over(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
@@ -169,13 +170,9 @@ class GangCore:
         self._term_at = self._kill_at = now
         return commands + self._await_stop(now)
 
-    def on_upstream_failed(self, name: str, now: float) -> list[Command]:
-        """Handle the failure of an upstream task: this task never starts."""
-        return self._end_task(State.FAILED, str(Cause.SIBLING_FAILED), f"upstream task {name} did not succeed", now)
-
-    def on_setup_failed(self, message: str, now: float) -> list[Command]:
-        """Handle a failed build of the task's environment."""
-        return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
+    def on_verdict(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
+        """End the task from the gate: an upstream task or the environment failed, or all evaluations are over."""
+        return self._end_task(verdict, cause, message, now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> list[Command]:
         """Handle a replica's status; an unchanged one costs little, since big gangs send hundreds a second."""
@@ -300,10 +297,12 @@ class GangCore:
             port=leader.port,
             link=self._gang.link,
             incarnation=self._gang.incarnation,
+            **({"evaluates": self._evaluates} if self._evaluates else {}),
         )
         self._deadlines.start(now, task.attempts.values())
         hosts = ",".join(f"{status.host}={status.address}" for _, status in sorted(statuses.items()))
-        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port, hosts=hosts)
+        named = {"evaluates": self._evaluates.get("path", ""), "evaluated_step": self._evaluates.get("step", -1)}
+        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port, hosts=hosts, **named)
 
     def _run(self, now: float) -> list[Command]:
         ended = self.membership.ended(self.order.attempt)
@@ -444,6 +443,7 @@ class GangCore:
             return self._leave_link(task, now)
         self._attempt_end, self._settle_at, self._has_notice = None, 0.0, False
         self._deadlines.clear()
+        self._is_gate_open = self._is_gate_open and not self._gang.is_evaluating
         attempt, step = task.next_attempt, Step.GATHER if self._is_gate_open else Step.WAIT
         return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 

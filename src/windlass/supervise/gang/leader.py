@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Callable
 
 from windlass.core.errors import WindlassError
 from windlass.record import events
+from windlass.record.causes import Cause
 from windlass.record.manifest import commit_manifest
 from windlass.record.retry import Budgets
 from windlass.record.state import State
@@ -21,6 +22,7 @@ from windlass.supervise.gang.stragglers import Stragglers
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
+    from windlass.supervise.gang.evaluator import Evaluator
     from windlass.supervise.ports import Ports
 
 __all__ = ["Leader"]
@@ -60,6 +62,7 @@ class Leader:
         self._holder = self._processes.holder
         self._gate = StartGate(job, job_folder, self._holder)
         self._links = ports.make_links(journal, self.tick)
+        self._evaluator = _evaluator(job)
         self._server = ports.network.as_leader(self.on_status, self._on_lost) if job.num_replicas > 1 else None
         self._stragglers = Stragglers(job.site.straggler)
         self._entries: dict[str, float] = {}
@@ -76,6 +79,7 @@ class Leader:
             per_job_s=job.queue.time_s or job.settings.per_job_s,
             time_s=job.settings.time_s,
             can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
+            is_evaluating=job.settings.evaluates is not None,
             **self._links.of_gang() if self._links is not None else {},
         )
         self.core = GangCore(gang, epoch=epoch, journal=journal, now=self._clock.monotonic(), wall=self._clock.now())
@@ -147,6 +151,9 @@ class Leader:
         if self._links is not None and not self.core.is_over:
             self._links.tick(now)
         self._run(self.core.on_tick(now))
+        if self._evaluator is not None and not self.core.is_over and self._evaluator.is_due(now):
+            self._journal.poll()
+            self._evaluator.look(self._journal)  # an evaluation that takes long must not hold all later checkpoints
         if (
             self._job.settings.checkpoint_pattern
             and not self.core.is_over
@@ -184,16 +191,28 @@ class Leader:
             return
         failed = self._gate.failed_upstream(self._journal.facts)
         if failed:
-            self._run(self.core.on_upstream_failed(failed, now))
+            message = f"upstream task {failed} did not succeed"
+            self._run(self.core.on_verdict(State.FAILED, str(Cause.SIBLING_FAILED), message, now))
             return
         broken = self._gate.failed_environment(now)
         if broken:
-            self._run(self.core.on_setup_failed(broken, now))
+            self._run(self.core.on_verdict(State.FAILED, str(Cause.SETUP_FAILED), broken, now))
             return
+        evaluates = None
+        if self._evaluator is not None:
+            chosen = self._evaluator.look(self._journal)
+            if chosen.verdict is not None:
+                self._run(self.core.on_verdict(chosen.verdict, chosen.cause, chosen.message, now))
+                return
+            if chosen.reason:
+                self._gate.close()  # others may use the resources until there is something to evaluate
+                self._run(self.core.on_gate(chosen.reason, now))
+                return
+            evaluates = self._evaluator.start_of(chosen.checkpoint)
         reason = self._gate.reason(self._journal.facts)
         if not reason and self._links is not None and not self._links.queue_next(now):
             return  # called again with the reply, before user code runs: a dying job must not queue links
-        self._run(self.core.on_gate(reason, now))
+        self._run(self.core.on_gate(reason, now, evaluates))
 
     def _check_entries_when_ended(self, status: ReplicaStatus) -> None:
         """After the last process of an attempt has ended, check for checkpoints."""
@@ -293,6 +312,14 @@ class Leader:
             self._server.close()
         if self._links is not None:
             self._links.close()
+
+
+def _evaluator(job: JobDocument) -> Evaluator | None:
+    if job.settings.evaluates is None:
+        return None
+    from windlass.supervise.gang.evaluator import Evaluator as Made  # lazy: few tasks evaluate checkpoints
+
+    return Made(job)
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:

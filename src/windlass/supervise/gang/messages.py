@@ -115,6 +115,7 @@ class Order:
         code: exit code of the replicas when they leave.
         gpus: comma-separated ids leased for the whole gang; replica r takes the r-th share.
         hosts: comma-separated `name=address` of all replicas, by rank; empty from a leader that took over.
+        evaluates, evaluated_step: path and step of the checkpoint that this attempt evaluates; empty for other tasks.
     """
 
     epoch: int
@@ -129,6 +130,8 @@ class Order:
     code: int = 0
     gpus: str = ""
     hosts: str = ""
+    evaluates: str = ""
+    evaluated_step: int = -1
 
     def to_data(self) -> dict[str, Any]:
         """Return the JSON form."""

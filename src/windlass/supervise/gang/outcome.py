@@ -23,6 +23,7 @@ __all__ = [
     "first_failure",
     "have_heads_succeeded",
     "host_of",
+    "order_of_running",
 ]
 
 _ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.PREEMPTED, Cause.NEVER_READY})
@@ -77,6 +78,12 @@ def host_of(attempt: Attempt | None, rank: int) -> str:
     """Return a replica's host, as reported when its process started; "" if unknown."""
     replica = attempt.replicas.get(rank) if attempt is not None else None
     return replica.host if replica is not None else ""
+
+
+def order_of_running(attempt: Attempt) -> dict[str, str | int]:
+    """Return the fields of the order for an attempt that runs already, for a leader that takes over."""
+    step, path = attempt.evaluates
+    return {"address": attempt.address, "port": attempt.port, "evaluates": path, "evaluated_step": step}
 
 
 def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: bool) -> End:

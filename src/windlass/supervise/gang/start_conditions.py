@@ -30,6 +30,7 @@ class StartGate:
         self._label = f"{job.run}/{job.task}"
         self._build = _watch(job) if job.paths.environment else None
         self.gpus: tuple[str, ...] = ()
+        self._may_hold = True  # an earlier leader may have acquired the leases
 
     @property
     def _needs_lease(self) -> bool:
@@ -61,13 +62,15 @@ class StartGate:
         """Acquire the leases, or take over those of an earlier leader; return why not, or ""."""
         if not self._needs_lease:
             return ""
+        self._may_hold = True
         self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, local_resources())
         return reason
 
     def close(self) -> None:
-        """Release the leases."""
-        if self._needs_lease:
+        """Release the leases; idempotent, and free of cost after the first call."""
+        if self._needs_lease and self._may_hold:
             release(self._job.lease, self._folder)
+            self._may_hold, self.gpus = False, ()
 
 
 def _watch(job: JobDocument) -> BuildWatch:

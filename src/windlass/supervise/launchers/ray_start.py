@@ -10,6 +10,7 @@ are imported by name at run time, since code in the archive must not depend on a
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import socket
@@ -84,10 +85,18 @@ def ray_start_main(arguments: Sequence[str]) -> int:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - every reason is reported
         say(error=f"`ray start` failed: {_first_line(error)}", cause="start-failed")
         return 1
-    say(started=_raylets())
+    say(started=_raylets(), authenticates=authenticates())
     if spec.rank == 0:
         counting.join()
     return 0
+
+
+def authenticates() -> bool:
+    """Return whether the installed Ray knows tokens; versions before 2.52 ignore them and accept every connection."""
+    try:
+        return importlib.util.find_spec("ray._private.authentication") is not None
+    except ImportError:
+        return False
 
 
 def _extend_node_wait() -> None:

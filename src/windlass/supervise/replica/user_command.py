@@ -52,7 +52,17 @@ def user_command(
     tokens = attempt_tokens(job.token, rank, attempt, order, [*command.argv, *command.env.values()])
     words = [replace_tokens(word, tokens) for word in command.argv]
     variables = {**ours(order.gpus), "WINDLASS_HOSTS": order.hosts}
+    if order.evaluates:
+        variables |= _evaluated(job, order)
     env = user_environment(job, tokens=tokens, ours=variables, secrets=secrets, base=base)
     if base is None:
         return UserCommand(words, words, env)
     return UserCommand(words, *contained(job, folder, rank, attempt, words, env))
+
+
+def _evaluated(job: JobDocument, order: Order) -> Mapping[str, str]:
+    """Return the variables with the checkpoint to evaluate; the path of an entry is relative."""
+    path = order.evaluates
+    if "://" not in path and job.settings.evaluates is not None:
+        path = os.path.join(os.path.dirname(job.paths.checkpoints), job.settings.evaluates.of, path)
+    return {"WINDLASS_CHECKPOINT": path, "WINDLASS_CHECKPOINT_STEP": str(order.evaluated_step)}

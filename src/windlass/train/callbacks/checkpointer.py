@@ -12,7 +12,7 @@ from windlass import report
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.checkpoint.listing import to_remove
-from windlass.train.checkpoint.protocol import CheckpointStore, PendingSave
+from windlass.train.checkpoint.protocol import CheckpointStore, Committed, PendingSave
 from windlass.train.errors import TrainingError
 from windlass.train.optim.local import local_part
 from windlass.train.parallel.compiling import cache_artifacts, load_artifacts
@@ -128,11 +128,20 @@ class Checkpointer(TrainerCallback):
         committed = pending.wait()
         self.save_s = self._now() - self._began_at
         self.last_path = committed.path
-        for item in to_remove(self.store.committed(), committed, keep=self.config.keep):
+        surplus = to_remove(self.store.committed(), committed, keep=self.config.keep)
+        for item in self._not_held(surplus):
             self.store.drop(item.path)
         for callback in list(self.trainer.callbacks.values()):
             callback.on_save(committed.path, committed.step)
         report.progress("step", step=self.trainer.step)
+
+    def _not_held(self, surplus: list[Committed]) -> list[Committed]:
+        """Return the checkpoints that no evaluation waits for; a held one is dropped after a later save. Collective."""
+        if not surplus or not report.is_active():
+            return surplus
+        world = self.trainer.world
+        held = world.from_main(report.held_checkpoints() if world.is_main else frozenset())
+        return [item for item in surplus if item.path not in held]
 
     def _compiled(self) -> dict[str, bytes]:
         """Return this process's compiler cache; it is identical on all processes."""

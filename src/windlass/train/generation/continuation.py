@@ -18,7 +18,7 @@ from windlass.train.generation.generate import generate
 from windlass.train.hf.mapped import fill
 from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
 from windlass.train.model.decoder import Decoder
-from windlass.train.parallel.world import require_gpu
+from windlass.train.parallel.world import device_of
 
 if TYPE_CHECKING:
     from windlass.train.hf.mapped import ModelSource
@@ -51,11 +51,7 @@ def continue_texts(
         UsageError: no tokenizer is set, a prompt is empty, or the model's maximum length is exceeded.
         PreconditionError: `device` is a GPU, and there is none.
     """
-    place = torch.device(
-        "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
-    )
-    if place.type == "cuda":
-        require_gpu()
+    place = device_of(device)
     with open_model(checkpoint) as source:
         words = _tokenizer(source, checkpoint, tokenizer)
         tokens = [_encoded(words, prompt) for prompt in prompts]

@@ -25,7 +25,10 @@ from windlass.train.optim.groups import plain_name
 __all__ = [
     "LoRALinear",
     "adapter_off",
+    "adapter_scales",
+    "adapter_weights",
     "add_adapter",
+    "base_weights",
     "check_base",
     "has_dropout",
     "is_of_adapter",
@@ -149,10 +152,28 @@ def merged_weights(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+@torch.no_grad()
+def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a model's adapter by plain name, sharded ones gathered. Collective."""
+    state = {plain_name(name): value for name, value in model.state_dict().items()}
+    return {name: whole(value) for name, value in state.items() if is_of_adapter(name)}
+
+
+@torch.no_grad()
+def base_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the frozen weights beside a model's adapter by plain name, sharded ones gathered. Collective."""
+    state = {plain_name(name): value for name, value in model.state_dict().items()}
+    return {name: whole(value) for name, value in state.items() if not is_of_adapter(name)}
+
+
+def adapter_scales(model: nn.Module) -> dict[str, float]:
+    """Return the factor of each adapted layer's update, by plain name."""
+    return {plain_name(path): each.scale for path, each in model.named_modules() if isinstance(each, LoRALinear)}
+
+
 def sample_base(model: nn.Module) -> dict[str, Tensor]:
     """Return some values of each frozen weight, by which a checkpoint recognizes its base. Collective."""
-    weights = {plain_name(name): value for name, value in model.state_dict().items()}
-    return {name: sampled(whole(value)) for name, value in weights.items() if not is_of_adapter(name)}
+    return {name: sampled(value) for name, value in base_weights(model).items()}
 
 
 def whole(weight: Tensor) -> Tensor:

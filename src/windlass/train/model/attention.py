@@ -282,28 +282,25 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _tiled(
-    q_BH1K: Tensor, k_NBGSK: Tensor, v_NBGSK: Tensor, mask: TiledMask, *, scale: float, soft_cap: float | None
+    q_BH1K: Tensor, k_NBGTK: Tensor, v_NBGTK: Tensor, mask: TiledMask, *, scale: float, soft_cap: float | None
 ) -> Tensor:
     """Attention of one token of each row over tiles of keys.
 
     All sums are over a tile and then over tiles, and a hidden key adds an exact zero: a row's result does not depend on
-    how many tiles the other rows need. Legend: M = B * G, J = H / G queries that share keys.
+    how many tiles the other rows need. Legend: N tiles of T keys, S = N * T, M = B * G, J = H / G queries that share keys.
     """
-    tiles, rows, groups, size, _ = k_NBGSK.shape
+    rows, groups, size = k_NBGTK.shape[1:4]
     q_MJK = (q_BH1K * scale).reshape(rows * groups, -1, q_BH1K.shape[-1])
-    scores_NMJS = torch.matmul(q_MJK, k_NBGSK.flatten(1, 2).transpose(-1, -2))
+    scores_MJS = torch.cat([torch.bmm(q_MJK, k_MTK.transpose(1, 2)) for k_MTK in k_NBGTK.flatten(1, 2)], dim=-1)
     if soft_cap is not None:
-        scores_NMJS = soft_cap * torch.tanh(scores_NMJS / soft_cap)
-    scores_NBGJS = scores_NMJS.view(tiles, rows, groups, -1, size) + mask.hidden_NB11S
-    scores_NMJS = scores_NBGJS.flatten(1, 2)
-    wide = _wide(scores_NMJS)
-    if tiles == 1:
-        shares_NMJS = scores_NMJS.softmax(dim=-1, dtype=wide)
-    else:
-        scores_MJX = scores_NMJS.permute(1, 2, 0, 3).flatten(2)
-        shares_NMJS = scores_MJX.softmax(dim=-1, dtype=wide).unflatten(2, (tiles, size)).permute(2, 0, 1, 3)
-    seen_NMJK = torch.matmul(shares_NMJS.to(v_NBGSK.dtype), v_NBGSK.flatten(1, 2))
-    return (seen_NMJK[0] if tiles == 1 else seen_NMJK.sum(dim=0)).reshape(q_BH1K.shape)
+        scores_MJS = soft_cap * torch.tanh(scores_MJS / soft_cap)
+    scores_BHS = scores_MJS.view(rows, -1, scores_MJS.shape[-1]) + mask.hidden_B1S
+    shares_MJS = scores_BHS.softmax(dim=-1, dtype=_wide(scores_BHS)).to(v_NBGTK.dtype).view(scores_MJS.shape)
+    shares, values = shares_MJS.split(size, dim=-1), v_NBGTK.flatten(1, 2)
+    seen_MJK = torch.bmm(shares[0], values[0])
+    for shares_MJT, v_MTK in zip(shares[1:], values[1:], strict=True):
+        seen_MJK = torch.baddbmm(seen_MJK, shares_MJT, v_MTK)
+    return seen_MJK.view(q_BH1K.shape)
 
 
 def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *, scale: float) -> Tensor:

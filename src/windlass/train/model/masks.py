@@ -47,13 +47,13 @@ class DenseMask:
 
 @dataclass(frozen=True)
 class TiledMask:
-    """Mask of one new token of each row over a cache in tiles: keys and values are (N, B, G, S, K) for N tiles of S tokens.
+    """Mask of one new token of each row over a cache in tiles: keys and values are (N, B, G, S / N, K) for N tiles.
 
     Attributes:
-        hidden_NB11S: added to scores: 0 where the token sees a key, minus infinity elsewhere.
+        hidden_B1S: added to scores: 0 where the token sees a key, minus infinity elsewhere.
     """
 
-    hidden_NB11S: Tensor
+    hidden_B1S: Tensor
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["World", "place_of", "require_gpu"]
+__all__ = ["World", "device_of", "place_of"]
 
 T = TypeVar("T")
 
@@ -50,17 +50,15 @@ class World:
         import torch.distributed as dist
 
         rank, size, local_rank = place_of()
-        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        place = torch.device("cpu") if kind == "cpu" else torch.device("cuda", local_rank)
-        if kind == "cuda":
-            require_gpu(local_rank)
+        place = device_of(device, local_rank)
+        if place.type == "cuda":
             torch.cuda.set_device(place)
         is_owner = size > 1 and not dist.is_initialized()
         if is_owner:
             missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
             if missing:
                 raise _wrong_place(f"WORLD_SIZE is {size}, but {missing[0]} is not set")
-            backend = "gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl"
+            backend = "gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
         return cls(
             rank=rank,
@@ -161,10 +159,12 @@ def _wrong_place(problem: str) -> PreconditionError:
     )
 
 
-def require_gpu(local_rank: int = 0) -> None:
-    """Raise PreconditionError unless there is a GPU for this local rank."""
+def device_of(name: str, local_rank: int = 0) -> torch.device:
+    """Return the device for `auto`, `cpu` or `cuda`; raise PreconditionError if there is no GPU for this local rank."""
     import torch
 
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
     num_gpus = torch.cuda.device_count()
     if local_rank >= num_gpus:
         raise PreconditionError(
@@ -172,3 +172,4 @@ def require_gpu(local_rank: int = 0) -> None:
             hint="set `device=auto`, or start one process per GPU",
             code="no-gpu",
         )
+    return torch.device("cuda", local_rank)

@@ -31,36 +31,43 @@ class Gpu:
         memory_bytes: nominal memory, of which the driver reserves a little.
         bfloat16_flops: peak dense operations per second.
         float32_flops: peak operations per second without tensor cores.
+        memory_bytes_per_s: peak bandwidth of its memory.
     """
 
     memory_bytes: int
     bfloat16_flops: float
     float32_flops: float
+    memory_bytes_per_s: float
 
     def peak_flops(self, precision: str) -> float:
         """Return the peak operations per second in the precision of a plan."""
         return self.bfloat16_flops if precision == "bfloat16" else self.float32_flops
 
 
-def _gpu(name: str, memory_gb: int, float32_tflops: float) -> Gpu:
+def _gpu(name: str, memory_gb: int, float32_tflops: float, memory_tb_per_s: float) -> Gpu:
     bfloat16 = peak_flops(name)
     assert bfloat16 is not None  # every GPU here is in that table
-    return Gpu(memory_bytes=memory_gb * 10**9, bfloat16_flops=bfloat16, float32_flops=float32_tflops * 10**12)
+    return Gpu(
+        memory_bytes=memory_gb * 10**9,
+        bfloat16_flops=bfloat16,
+        float32_flops=float32_tflops * 10**12,
+        memory_bytes_per_s=memory_tb_per_s * 10**12,
+    )
 
 
 GPUS: Mapping[str, Gpu] = {
-    name: _gpu(name, memory_gb, float32_tflops)
-    for name, memory_gb, float32_tflops in (
-        ("a100-40gb", 40, 19.5),
-        ("a100-80gb", 80, 19.5),
-        ("h100-80gb", 80, 67.0),
-        ("h100-pcie-80gb", 80, 51.0),
-        ("h200-141gb", 141, 67.0),
-        ("gh200-96gb", 96, 67.0),
-        ("b200-180gb", 180, 75.0),
-        ("l40s-48gb", 48, 91.6),
-        ("rtx-4090-24gb", 24, 82.6),
-        ("mi300x-192gb", 192, 163.4),
+    name: _gpu(name, memory_gb, float32_tflops, memory_tb_per_s)
+    for name, memory_gb, float32_tflops, memory_tb_per_s in (
+        ("a100-40gb", 40, 19.5, 1.555),
+        ("a100-80gb", 80, 19.5, 2.039),
+        ("h100-80gb", 80, 67.0, 3.35),
+        ("h100-pcie-80gb", 80, 51.0, 2.0),
+        ("h200-141gb", 141, 67.0, 4.8),
+        ("gh200-96gb", 96, 67.0, 4.0),
+        ("b200-180gb", 180, 75.0, 8.0),
+        ("l40s-48gb", 48, 91.6, 0.864),
+        ("rtx-4090-24gb", 24, 82.6, 1.008),
+        ("mi300x-192gb", 192, 163.4, 5.3),
     )
 }
 """GPUs by the name that `gpu=` accepts."""

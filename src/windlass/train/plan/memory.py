@@ -214,7 +214,7 @@ def _products(model: ModelConfig) -> float:
 def _logits(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
     """Return the bytes of the logits in both precisions and of their gradient, or of chunks if the loss is chunked."""
     rows = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
-    count = rows * model.vocab_size / shape.tp
+    count = rows * (1 if model.head == "scalar" else model.vocab_size) / shape.tp
     is_auto = recipe.loss.kind == "auto" and shape.tp == 1
     if recipe.loss.kind == "chunked" or (is_auto and count > 2 * _CHUNK_LOGITS):
         count = min(count, float(_CHUNK_LOGITS))

@@ -13,7 +13,7 @@ from windlass.train.plan.machine import GPUS, MachineSpec
 from windlass.train.plan.memory import MemoryEstimate, rows_at_once
 from windlass.train.recipe import Recipe
 
-__all__ = ["suspects_of", "warnings_of"]
+__all__ = ["memory_warnings", "suspects_of", "warnings_of"]
 
 _LARGE_LR = 0.3
 _ROOM = 0.9
@@ -24,7 +24,7 @@ def warnings_of(
     recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate, length: Length, figures: Figures
 ) -> Iterator[str]:
     """Yield warnings of one sentence each, which say what to try instead."""
-    yield from _of_memory(recipe, machine, shape, memory)
+    yield from memory_warnings(recipe, machine, shape, memory)
     yield from _of_speed(recipe, machine, shape, figures.counts.total)
     yield from _of_length(recipe, length)
     yield from suspects_of(recipe)
@@ -60,7 +60,8 @@ def _of_rates(optim: OptimConfig) -> Iterator[str]:
             yield f"{name}={rate:g} with optim.weight_decay={optim.weight_decay:g} decays weights to zero in a single step"
 
 
-def _of_memory(recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate) -> Iterator[str]:
+def memory_warnings(recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate) -> Iterator[str]:
+    """Yield a warning if a process needs more memory than a GPU has."""
     if not machine.gpu:
         return
     room = GPUS[machine.gpu].memory_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,14 @@ def import_command(source: str, out: str) -> None:
     emit(import_model(source, out))
 
 
+def _model_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of verbs that run a model: `--tokenizer`, `--device` and `--json`."""
+    devices = click.Choice(["auto", "cpu", "cuda"])
+    words = ("Tokenizer. [default: the recipe's]", "Device; `auto` uses a GPU if available.")
+    named = click.option("--device", type=devices, default="auto", help=words[1])(json_option(function))
+    return click.option("--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help=words[0])(named)
+
+
 @verb(
     'windlass ckpt generate checkpoints/first "Once upon a time"',
     'windlass ckpt generate hf:models/qwen3 "def f(" --tokens 100 --temperature 0.8 --top-p 0.9',
@@ -170,16 +179,7 @@ def import_command(source: str, out: str) -> None:
     "--top-p", type=Number(min=0, max=1, min_open=True), help="Sample from the smallest set with this probability."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
-@click.option(
-    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Tokenizer. [default: the recipe's]"
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    help="Device; `auto` uses a GPU if available.",
-)
-@json_option
+@_model_options
 def generate_command(
     checkpoint: str,
     prompts: tuple[str, ...],
@@ -230,20 +230,11 @@ def generate_command(
     shell_complete=complete_file,
     help="Chat template: a name or a file. [default: the recipe's]",
 )
-@click.option(
-    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Tokenizer. [default: the recipe's]"
-)
 @click.option("--name", default="", metavar="NAME", help="Part of the metrics' names: `eval/NAME/pass@1`.")
 @click.option(
     "--out", default="", metavar="FILE", shell_complete=complete_file, help="Write the metrics to a JSON file."
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    help="Device; `auto` uses a GPU if available.",
-)
-@json_option
+@_model_options
 def evaluate_command(
     checkpoint: str,
     rows: str,

@@ -38,9 +38,10 @@ _sweep = click.argument("sweep", metavar="SWEEP", shell_complete=complete_sweeps
 
 
 def _found(ref: str) -> SweepHandle:
-    from windlass.tune.sweep.handle import SweepHandle  # lazy: not for a help page
+    from windlass.cli.sweep.on_cluster import refreshed  # lazy: not for a help page
+    from windlass.tune.sweep.handle import SweepHandle
 
-    return SweepHandle.find(ref)
+    return refreshed(SweepHandle.find(ref))
 
 
 @verb(
@@ -70,7 +71,8 @@ def launch_command(
 ) -> int:
     """Start the sweep of an experiment file and follow it to its end.
 
-    Ctrl-C stops the sweep's head but not its runs; `windlass sweep resume` continues it. If the terminal is closed, the
+    `--on` also takes a cluster of `windlass cluster ls`: head and trials then run there, and Ctrl-C stops nothing.
+    Elsewhere Ctrl-C stops the sweep's head but not its runs; `windlass sweep resume` continues it. If the terminal is closed, the
     sweep continues in the background, as with `-d`; `windlass sweep show SWEEP --follow` shows it. Exits with 0 if the
     sweep finished and at least one trial succeeded.
     """
@@ -79,10 +81,22 @@ def launch_command(
         raise UsageError(message, hint="give one of them", code="usage")
     path = required_file(context, file)
     options = flags.options()
-    from windlass.cli.sweep.running import go_on  # lazy: after the cheap checks
+    from windlass.cli.sweep.on_cluster import launch_on_cluster  # lazy: after the cheap checks
+    from windlass.cli.sweep.running import go_on
+    from windlass.runs.home import Home
+    from windlass.tune.sweep.cluster.launching import cluster_named
     from windlass.tune.sweep.handle import SweepHandle
     from windlass.tune.sweep.preparing import prepare_sweep
 
+    home = Home.default()
+    cluster = cluster_named(options.on, home)
+    if cluster is not None:
+        if in_process:
+            message = f"`--in-process` and `--on {options.on}` are mutually exclusive: trials run on the cluster"
+            raise UsageError(message, hint="give one of them", code="conflicting-options")
+        return launch_on_cluster(
+            path, overrides, options, cluster, home, name=name, is_detached=detach, is_json=is_json
+        )
     made = prepare_sweep(path, overrides, options, name=name, log=tell)
     for note in made.example.plan.notes:
         if not note.startswith("context.group="):
@@ -122,7 +136,11 @@ def show_command(sweep: str, follow: bool, is_json: bool) -> None:
         emit_json("windlass.sweep/1", sweep_data(handle))
         return
     if follow:
+        from windlass.cli.sweep.on_cluster import show_follow
         from windlass.tune.views.watching import watch
+
+        if show_follow(handle) is not None:
+            return
 
         watch(handle.folder, follows=True)
         for line in headless_lines(handle):
@@ -180,7 +198,10 @@ def stop_command(sweep: str, trial: str | None) -> None:
     if (row := handle.row).state == "over":
         tell(f"{handle.name} has already finished: {row.why}")
         return
-    handle.stop(trial or "", why="stopped by the user")
+    from windlass.cli.sweep.on_cluster import stop_on_cluster  # lazy: not for a help page
+
+    if not stop_on_cluster(handle, trial or ""):
+        handle.stop(trial or "", why="stopped by the user")
     what = f"trial {handle.trial(trial).id} of {handle.name}" if trial else handle.name
     tell(f"asked {what} to stop")
     if not handle.has_head:
@@ -195,6 +216,7 @@ def stop_command(sweep: str, trial: str | None) -> None:
 @json_option
 def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: bool, is_json: bool) -> int:
     """Continue a sweep whose head has ended, exactly where it was."""
+    from windlass.cli.sweep.on_cluster import resume_on_cluster
     from windlass.cli.sweep.running import go_on
     from windlass.runs.home import Home
 
@@ -204,6 +226,9 @@ def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: boo
         )
     mode = "restart" if restart_errored else "resume" if errored else "skip"
     handle = _found(sweep)
+    code = resume_on_cluster(handle, is_detached=detach, is_json=is_json, is_plain=mode == "skip")
+    if code is not None:
+        return code
     return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, errored=mode)
 
 
@@ -234,11 +259,13 @@ def extend_command(
     is_json: bool,
 ) -> int:
     """Continue a sweep with more samples, new limits, a new stop condition or a new space."""
+    from windlass.cli.sweep.on_cluster import resume_on_cluster
     from windlass.cli.sweep.running import extension_of, go_on
     from windlass.runs.home import Home
     from windlass.tune.sweep.extending import unchanged_by
 
     handle = _found(sweep)
+    resume_on_cluster(handle, is_detached=detach, is_json=is_json, is_plain=False)
     more = extension_of(
         handle, samples=samples, time_limit=time_limit, trials=trials, gpu_hours=gpu_hours, stop=stop, space=space
     )

@@ -14,6 +14,7 @@ from windlass.cli.planning import PlanningVerb
 from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.cli.verbs.run.train_samples import checkpoints_of, samples_command
+from windlass.cli.verbs.run.train_worker import worker_command
 from windlass.core.errors import UsageError, WindlassError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class TrainVerb(PlanningVerb):
         members: verbs that stand in place of a RECIPE.
     """
 
-    members: ClassVar[Mapping[str, click.Command]] = {"samples": samples_command}
+    members: ClassVar[Mapping[str, click.Command]] = {"samples": samples_command, "worker": worker_command}
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -92,6 +93,14 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.option("--dry-run", is_flag=True, help="Print the recipe with the origin of every value; do not train.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print the cost on `world=N` processes; do not train.")
 @click.option("--rollouts-only", is_flag=True, help="Generate and store samples without learning (`rollout.only`).")
+@click.option(
+    "--ray-learners",
+    "num_learners",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Learn in N processes, spread over the nodes of the Ray cluster of RAY_ADDRESS.",
+)
 @click.option("--fields", is_flag=True, help="Print every field with type, value and description.")
 @click.option("--schema", "is_schema", is_flag=True, help="Print the JSON Schema of recipe files, for editors.")
 @click.option("--list", "is_list", is_flag=True, help="List the shipped recipes.")
@@ -111,6 +120,7 @@ def train_command(
     dry_run: bool,
     is_plan: bool,
     rollouts_only: bool,
+    num_learners: int,
     fields: bool,
     is_schema: bool,
     is_list: bool,
@@ -123,7 +133,8 @@ def train_command(
     checkpoint (its own recipe is used). Overrides change fields: `optim.lr=3e-4`, `model=olmo2-1b`, `stop=100steps`,
     `~checkpoint.keep`. With --plan, `world=64`, `gpu=h100-80gb` and `mfu=0.4` describe the machine.
 
-    `windlass train samples RUN` prints what the policy of a run of `grpo` wrote.
+    `windlass train samples RUN` prints what the policy of a run of `grpo` wrote; `windlass train worker FOLDER` generates
+    for such a run.
 
     Exits with 0 if training is complete, with 75 if it was stopped and saved and can be resumed, and with another code if
     it failed.
@@ -139,16 +150,30 @@ def train_command(
     else:
         overrides = (*map(_with_folder, overrides), *(("rollout.only=true",) if rollouts_only else ()))
         settings, rest = _split(overrides) if is_plan else ({}, overrides)
-        resolved = _resolved(context, file, rest, is_run=not (is_plan or dry_run))
+        if num_learners > 1:
+            settings.setdefault("world", str(num_learners))
+        resolved = _resolved(context, file, rest, is_run=not (is_plan or dry_run), num_learners=num_learners)
         if is_plan:
             return _plan(resolved, settings, is_json=is_json)
         if dry_run:
             _emit_recipe(resolved, is_json=is_json)
         else:
-            from windlass.train.run import run_recipe  # lazy: torch costs seconds
-
-            return run_recipe(resolved)
+            return _run(resolved, num_learners, [str(file), *overrides])
     return 0
+
+
+def _run(resolved: ResolvedRecipe, num_learners: int, words: Sequence[str]) -> int:
+    """Train, as the first of several processes if they are wanted, and return the exit code."""
+    from windlass.train.run import run_recipe  # lazy: torch costs seconds
+
+    if num_learners == 1:
+        return run_recipe(resolved)
+    from windlass.train.parallel.ray_processes import RayProcesses  # lazy: only for this option
+
+    others = RayProcesses(num_learners, ["train", *words])
+    code = run_recipe(resolved)
+    others.close()
+    return code
 
 
 def _with_folder(word: str) -> str:
@@ -157,7 +182,9 @@ def _with_folder(word: str) -> str:
     return f"{key}={checkpoints_of(value)}" if key == "rollout.replay" and value else word
 
 
-def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> ResolvedRecipe:
+def _resolved(
+    context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool, num_learners: int
+) -> ResolvedRecipe:
     """Return the checked recipe. Under torchrun, one process per machine reports errors.
 
     For a run, divisibility by the number of processes is checked too, before torch is imported or a GPU is used.
@@ -166,10 +193,14 @@ def _resolved(context: click.Context, file: str | None, overrides: Sequence[str]
     from windlass.train.plan.checks import checked_shape
     from windlass.train.resolve import resolve
 
+    size = place_of()[1] if is_run or num_learners > 1 else 1
+    if num_learners > 1 and size > 1:
+        message = f"--ray-learners starts processes, and this is one of {size} already"
+        raise UsageError(message, hint="leave out torchrun or the option", code="conflicting-options")
     try:
         resolved = resolve(_required(context, file, overrides), overrides)
         if is_run:
-            checked_shape(resolved.recipe.settled(), place_of()[1])
+            checked_shape(resolved.recipe.settled(), max(size, num_learners))
         return resolved
     except WindlassError as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":
@@ -285,17 +316,21 @@ def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 def _plan(resolved: ResolvedRecipe, settings: dict[str, str], *, is_json: bool) -> int:
     """Print the plan; raise if shapes are not divisible as required."""
-    from windlass.train.plan.machine import MachineSpec  # lazy: only for this option
+    from windlass.post.plan import PostPlan, plan_post  # lazy: only for this option
+    from windlass.post.plan_page import plan_lines
+    from windlass.post.recipe import PostRecipe
+    from windlass.train.plan.machine import MachineSpec
     from windlass.train.plan.page import plan_page
     from windlass.train.plan.plan import plan_recipe
 
-    plan = plan_recipe(resolved.recipe, MachineSpec.from_words(settings))
+    recipe, machine = resolved.recipe, MachineSpec.from_words(settings)
+    plan = plan_post(recipe, machine) if isinstance(recipe, PostRecipe) else plan_recipe(recipe, machine)
     if not _is_main():
         return 0
     if is_json:
         emit_json("windlass.train-plan/1", plan.to_data())
         return 0
-    for line in plan_page(plan):
+    for line in plan_lines(plan) if isinstance(plan, PostPlan) else plan_page(plan):
         emit_page(line)
     for warning in plan.warnings:
         tell(f"warning: {warning}")

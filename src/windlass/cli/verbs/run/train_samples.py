@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import groupby, islice
 from pathlib import Path
 from statistics import mean
@@ -112,13 +113,24 @@ def _emit_whole(members: Sequence[StoredSample]) -> None:
         parts = ", ".join(f"{name} {_number(value)}" for name, value in scored.rewards.items())
         times = ", ".join(f"{name} {value:.2f} s" for name, value in sample.seconds.items())
         facts = [f"reward {_number(scored.reward)} ({parts})", f"version {_versions(each)}"]
-        facts += [f"{len(sample.ids)} tokens", sample.finish, *([times] if times else [])]
+        facts += [f"{len(sample.ids)} tokens", sample.finish, *([times] if times else []), *_episode(each)]
         emit_page(f"  member {sample.id.member}: {', '.join(facts)}")
         for line in printable(scored.text).split("\n"):
             emit_page(f"    {line}".rstrip())
     rewards = [each.scored.reward for each in members if not math.isnan(each.scored.reward)]
     if rewards:
         emit_page(f"  mean reward {mean(rewards):.2f}")
+
+
+def _episode(stored: StoredSample) -> list[str]:
+    """Return what an environment made of a sample: its turns with their rewards, and its error."""
+    episode = stored.scored.sample.episode
+    if episode is None:
+        return []
+    turns = ", ".join(_number(turn.reward) for turn in episode.turns)
+    forks = [f"history rewritten {len(episode.forks)} times"] if episode.forks else []
+    errors = [f"error: {printable(episode.error)}"] if episode.error else []
+    return [f"{len(episode.turns)} turns in {episode.environment} (rewards {turns or '-'})", *forks, *errors]
 
 
 def _versions(sample: StoredSample) -> str:
@@ -154,6 +166,7 @@ def _data(stored: StoredSample) -> dict[str, object]:
             {"start": each.start, "stop": each.stop, "version": each.version, "origin": each.origin}
             for each in sample.spans
         ],
+        "episode": None if sample.episode is None else asdict(sample.episode),
         "seconds": dict(sample.seconds),
         "stored_at": stored.stored_at,
         "prompt_ids": list(scored.prompt_ids),

@@ -17,11 +17,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.core.extras import require
-from windlass.post.channel import FrameStream
+from windlass.post.channel import FrameStream, read_bytes
+from windlass.train.parallel.ray_processes import connect_to_ray
 
-__all__ = ["RayProcess"]
+__all__ = ["RayProcess", "cluster_nodes"]
 
 _TOKEN_BYTES = 32
 _CONNECT_S = 30.0
@@ -95,12 +94,22 @@ class RayProcess:
             connection, _ = self._listener.accept()
             connection.settimeout(_CONNECT_S)
             with contextlib.suppress(OSError):
-                found = _received(connection, _TOKEN_BYTES + 8)
+                found = read_bytes(connection, _TOKEN_BYTES + 8)
                 if hmac.compare_digest(found[:_TOKEN_BYTES], token):
                     self.pid = int.from_bytes(found[_TOKEN_BYTES:], "big")
                     connection.settimeout(None)
                     return connection
             connection.close()
+
+
+def cluster_nodes() -> list[Mapping[str, float]]:
+    """Return the resources of each living node of the Ray cluster of RAY_ADDRESS, such as `CPU` and `GPU`.
+
+    Raises:
+        PreconditionError: Ray is not installed (`extra-missing`), or RAY_ADDRESS is not set (`ray-unreachable`).
+        UnreachableError: cannot connect to Ray (`ray-unreachable`).
+    """
+    return [dict(node["Resources"]) for node in _connected().nodes() if node["Alive"]]
 
 
 class _WorkerHost:
@@ -109,7 +118,7 @@ class _WorkerHost:
     def run(self, address: tuple[str, int], token: bytes, num_threads: int) -> int:
         """Connect to the learner, and serve it until it closes the connection."""
         os.environ["OMP_NUM_THREADS"] = str(num_threads)
-        from windlass.post.rollout.worker import main  # lazy: in the actor's process only
+        from windlass.post.workers.worker import main  # lazy: in the actor's process only
 
         connection = socket.create_connection(address, timeout=_CONNECT_S)
         connection.settimeout(None)
@@ -117,30 +126,6 @@ class _WorkerHost:
         return main(connection.detach())
 
 
-def _received(connection: socket.socket, num_bytes: int) -> bytes:
-    found = b""
-    while len(found) < num_bytes:
-        data = connection.recv(num_bytes - len(found))
-        if not data:
-            raise ConnectionError
-        found += data
-    return found
-
-
 def _connected() -> Any:
     """Return the module of Ray, connected to the cluster of RAY_ADDRESS."""
-    ray = require("ray", "async.place: ray needs Ray", hint='pip install "windlass[ray]"')
-    if ray.is_initialized():
-        return ray
-    address = os.environ.get("RAY_ADDRESS", "")
-    hint = "run the task with `cluster: ray`, which sets RAY_ADDRESS, or write `async.place: process`"
-    if not address:
-        message = "async.place is ray, but RAY_ADDRESS is not set"
-        raise PreconditionError(message, hint=hint, code="ray-unreachable")
-    try:
-        # Outside of the main thread, where it would take SIGTERM from the trainer.
-        ray.init(address=address, log_to_driver=True, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
-        message = f"cannot connect to Ray at `{address}`: {str(error).strip().splitlines()[0]}"
-        raise UnreachableError(message, hint=hint, code="ray-unreachable") from error
-    return ray
+    return connect_to_ray("async.place: ray", "write `async.place: process`")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.post import StoredSample, read_samples
-from windlass.post.control.records import DropGroup, PlanGroup, ReserveBatch, Scored
-from windlass.post.control.sample_log import SampleLog
-from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
+from windlass.post.samples.log import SampleLog
+from windlass.post.samples.reader import SampleFolder
+from windlass.post.samples.records import DropGroup, PlanGroup, ReserveBatch, Scored
 
 SEGMENT = "000000.samples"
 
@@ -214,7 +214,7 @@ def test_damage_in_an_older_segment_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.post.control.sample_log._LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("windlass.post.samples.log._LOCK_WAIT_S", 0.1)
     log = SampleLog(tmp_path)
     with pytest.raises(PreconditionError, match="another process writes the samples") as caught:
         SampleLog(tmp_path)
@@ -227,7 +227,7 @@ def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from windlass.post.control.sample_log import SampleLog\n"
+        "import os, signal, sys; from pathlib import Path; from windlass.post.samples.log import SampleLog\n"
         f"log = SampleLog(Path({str(tmp_path)!r}))\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode < 0

@@ -50,10 +50,13 @@ class ReserveBatch:
     Attributes:
         step: optimiser steps finished before the batch; a multiple of the number of steps that a batch is used for.
         groups: in the order of the batch's rows.
+        dropped: rows of prompts that were visited since the batch before and whose groups were dropped, with the rewards
+            of their answers (None: could not be scored); recorded if prompts are chosen by their visits.
     """
 
     step: int
     groups: tuple[int, ...]
+    dropped: tuple[tuple[int, tuple[float | None, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

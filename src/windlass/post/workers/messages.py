@@ -8,9 +8,29 @@ from dataclasses import asdict
 from typing import Any
 
 from windlass.core.json_text import decode_json
-from windlass.post.rollout.types import Sample, SampleId, SampleRequest, Sampling, TokenSpan
+from windlass.post.rollout.types import (
+    Episode,
+    EpisodeTask,
+    Sample,
+    SampleId,
+    SampleRequest,
+    Sampling,
+    TokenSpan,
+    TurnEnd,
+)
 
-__all__ = ["id_data", "pack", "read_id", "read_request", "read_sample", "request_data", "sample_data", "unpack"]
+__all__ = [
+    "episode_data",
+    "id_data",
+    "pack",
+    "read_episode",
+    "read_id",
+    "read_request",
+    "read_sample",
+    "request_data",
+    "sample_data",
+    "unpack",
+]
 
 
 def pack(kind: str, *values: object) -> bytes:
@@ -39,12 +59,14 @@ def read_id(data: Sequence[int]) -> SampleId:
 
 def request_data(request: SampleRequest) -> list[object]:
     """Return a request as a list."""
-    return [id_data(request.id), request.prompt_ids, asdict(request.sampling), request.oldest_version]
+    task = None if request.task is None else [request.task.environment, request.task.row]
+    start = [request.oldest_version, request.context_ids, request.position]
+    return [id_data(request.id), request.prompt_ids, asdict(request.sampling), *start, task]
 
 
 def read_request(data: Sequence[Any]) -> SampleRequest:
     """Return the request that `request_data` wrote."""
-    sample, prompt_ids, sampling, oldest_version = data
+    sample, prompt_ids, sampling, oldest_version, context_ids, position, task = data
     values: Mapping[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in sampling.items()
     }
@@ -53,6 +75,9 @@ def read_request(data: Sequence[Any]) -> SampleRequest:
         prompt_ids=tuple(prompt_ids),
         sampling=Sampling(**values),
         oldest_version=oldest_version,
+        context_ids=tuple(context_ids),
+        position=position,
+        task=None if task is None else EpisodeTask(environment=task[0], row=task[1]),
     )
 
 
@@ -60,12 +85,12 @@ def sample_data(sample: Sample) -> list[object]:
     """Return a sample as a list; numbers are kept to the last bit."""
     spans = [[span.start, span.stop, span.version, span.origin, span.oldest_read] for span in sample.spans]
     raw_logp, seconds = sample.raw_logp, dict(sample.seconds)
-    return [id_data(sample.id), sample.ids, sample.logp, raw_logp, spans, sample.finish, seconds]
+    return [id_data(sample.id), sample.ids, sample.logp, raw_logp, spans, sample.finish, seconds, episode_data(sample)]
 
 
 def read_sample(data: Sequence[Any]) -> Sample:
     """Return the sample that `sample_data` wrote."""
-    sample, ids, logp, raw_logp, spans, finish, seconds = data
+    sample, ids, logp, raw_logp, spans, finish, seconds, episode = data
     return Sample(
         id=read_id(sample),
         ids=tuple(ids),
@@ -77,4 +102,22 @@ def read_sample(data: Sequence[Any]) -> Sample:
         ),
         finish=finish,
         seconds=seconds,
+        episode=read_episode(episode),
     )
+
+
+def episode_data(sample: Sample) -> list[object] | None:
+    """Return a sample's episode as a list; None if it has none."""
+    found = sample.episode
+    if found is None:
+        return None
+    return [found.environment, [[turn.stop, turn.reward] for turn in found.turns], found.forks, found.error]
+
+
+def read_episode(data: Sequence[Any] | None) -> Episode | None:
+    """Return the episode that `episode_data` wrote."""
+    if data is None:
+        return None
+    environment, turns, forks, error = data
+    ends = tuple(TurnEnd(stop=stop, reward=reward) for stop, reward in turns)
+    return Episode(environment=environment, turns=ends, forks=tuple(forks), error=error)

@@ -18,10 +18,10 @@ from pathlib import Path
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json
-from windlass.post.control.records import CommitStep, PlanGroup, Record, ReserveBatch, Scored
-from windlass.post.control.sample_frames import FrameHeader, LogEntry, encode_frame, read_headers, record_of
-from windlass.post.control.sample_reader import SampleFolder
 from windlass.post.control.scoring import ScoredSample
+from windlass.post.samples.frames import FrameHeader, LogEntry, encode_frame, read_headers, record_of
+from windlass.post.samples.reader import SampleFolder
+from windlass.post.samples.records import CommitStep, PlanGroup, Record, ReserveBatch, Scored
 
 __all__ = ["SampleLog"]
 
@@ -35,6 +35,7 @@ class SampleLog:
 
     Args:
         step: number of finished steps of the learner.
+        since: step of the first batch that may be read; None: `step`.
         facts: everything that determines the samples and what is learned of them, JSON-safe; stored for readers too. What
             was reserved for `step` and later ones under other facts no longer counts.
         is_fresh: begin anew, whatever the facts.
@@ -51,6 +52,7 @@ class SampleLog:
         path: Path,
         *,
         step: int = 0,
+        since: int | None = None,
         facts: Mapping[str, object] | None = None,
         is_fresh: bool = False,
         decode: Callable[[Sequence[int]], str] | None = None,
@@ -66,7 +68,7 @@ class SampleLog:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock(path / _LOCK)
-            self._open(step, is_fresh=is_fresh)
+            self._open(step, step if since is None else min(step, since), is_fresh=is_fresh)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -131,6 +133,11 @@ class SampleLog:
         found = self._index.steps.get(step)
         return None if found is None else [each.scored for each in self._folder.samples(found.groups, found.places)]
 
+    def visits(self, step: int) -> Sequence[tuple[int, Sequence[float | None]]]:
+        """Return the visits of prompts that were dropped before a step reserved its groups."""
+        found = self._index.steps.get(step)
+        return () if found is None else found.visits
+
     def records(self) -> Iterator[Record]:
         """Yield the records that still count.
 
@@ -179,10 +186,10 @@ class SampleLog:
         message = f"another process writes the samples in {path.parent}"
         raise PreconditionError(message, hint="stop it, or set another `checkpoint.folder`", code="in-use")
 
-    def _open(self, step: int, *, is_fresh: bool) -> None:
+    def _open(self, step: int, since: int, *, is_fresh: bool) -> None:
         numbers = self._folder.numbers()
         self._step = step
-        self._index, end = self._folder.index(self._folder.needed(step))
+        self._index, end = self._folder.index(self._folder.needed(since))
         if numbers:
             self._number = numbers[-1]
             newest = self._folder.first(self._number)

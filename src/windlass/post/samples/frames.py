@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from windlass.core.json_text import decode_json
-from windlass.post.control.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
 from windlass.post.control.scoring import ScoredSample
 from windlass.post.rollout.types import Sample, SampleId, TokenSpan
+from windlass.post.samples.records import CommitStep, DropGroup, PlanGroup, Record, ReserveBatch, Scored, oldest_version
+from windlass.post.workers.messages import episode_data, read_episode
 from windlass.record.frames import HEADER, frame
 
 __all__ = [
@@ -105,7 +106,7 @@ def _row(entry: PlanGroup | ReserveBatch | DropGroup | CommitStep) -> Row:
         case PlanGroup():
             return ["plan", entry.group, entry.row, entry.oldest_version]
         case ReserveBatch():
-            return ["reserve", entry.step, entry.groups]
+            return ["reserve", entry.step, entry.groups, entry.dropped]
         case DropGroup():
             return ["drop", entry.group, entry.reason, entry.length]
         case CommitStep():
@@ -119,10 +120,11 @@ def record_of(row: Row) -> Record | None:
             return PlanGroup(group=group, row=place, oldest_version=oldest)
         case ["sample", group, member, attempt, count, _, spans, *_]:
             at = SampleId(group=group, member=member, attempt=attempt)
-            oldest = oldest_version(_spans(spans)) if count else 0
+            oldest = oldest_version(_spans(spans)) if spans else 0
             return Scored(id=at, oldest_version=oldest, length=count)
-        case ["reserve", step, groups]:
-            return ReserveBatch(step=step, groups=tuple(groups))
+        case ["reserve", step, groups, dropped]:
+            visits = tuple((row, tuple(rewards)) for row, rewards in dropped)
+            return ReserveBatch(step=step, groups=tuple(groups), dropped=visits)
         case ["drop", group, reason, length]:
             return DropGroup(group=group, reason=reason, length=length)
         case ["commit", step]:
@@ -145,6 +147,7 @@ def _sample_row(entry: ScoredSample) -> Row:
         dict(entry.rewards),
         None if entry.reward != entry.reward else entry.reward,
         dict(sample.seconds),
+        episode_data(sample),
     ]
 
 
@@ -191,7 +194,7 @@ def samples_of(content: bytes) -> Iterator[StoredSample]:
 def _scored(
     row: Row, prompt_ids: tuple[int, ...], ids: tuple[int, ...], streams: Sequence[tuple[float, ...]]
 ) -> ScoredSample:
-    _, group, member, attempt, _, has_raw, spans, finish, text, rewards, reward, seconds = row
+    _, group, member, attempt, _, has_raw, spans, finish, text, rewards, reward, seconds, episode = row
     return ScoredSample(
         sample=Sample(
             id=SampleId(group=group, member=member, attempt=attempt),
@@ -201,6 +204,7 @@ def _scored(
             spans=tuple(_spans(spans)),
             finish=finish,
             seconds=seconds,
+            episode=read_episode(episode),
         ),
         prompt_ids=prompt_ids,
         text=text,

@@ -5,12 +5,11 @@
     engine.poll(1.0)
     engine.begin_load(store.publish(weights, 1))     # does not block; `engine.version()` says when it is done
 
-The process ends with this one. What it sends is bounded, and is read as JSON.
+The process ends with this one, unless it has joined by itself. What it sends is bounded, and is read as JSON.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from windlass.post.channel import ChildProcess, FrameStream
 from windlass.post.rollout.engine import EngineError, EngineFacts, OpenWork
-from windlass.post.rollout.messages import id_data, pack, read_sample, request_data, unpack
 from windlass.post.rollout.waiting import check_request, check_work
 from windlass.post.weights.files import FileWeightStore
 from windlass.post.weights.store import WeightRef
+from windlass.post.workers.messages import id_data, pack, read_id, read_sample, request_data, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_FRAME_BYTES", "EngineProcess", "EngineSpec", "RemoteEngine", "StartProcess"]
 
-_MODULE = "windlass.post.rollout.worker"
+_MODULE = "windlass.post.workers.worker"
 MAX_FRAME_BYTES = 64 << 20
 """Longest message that a worker may send."""
 _WAIT_S = 0.5
@@ -43,10 +42,12 @@ class EngineSpec:
     """An engine to run in a process, and how long it may be silent.
 
     Attributes:
+        run: identity of everything that samples depend on; a worker that lived on keeps its samples if it is the same.
         engine: `embedded`, `transformers`, `fake`, or `module:function`, which gets the settings as keyword arguments.
         settings: JSON-safe settings of the engine. `embedded` and `transformers`: `model` (as `to_data` writes a
             ModelConfig), `tokenizer` (the same of a TokenizerConfig, needed for stop texts) and their own arguments.
             `fake`: arguments of FakeEngine and constants of its Script.
+        environments: an EnvironmentSpec as a mapping; None: no environment answers samples.
         num_threads: threads that a computation uses; 1 keeps samples on a CPU the same to the last bit.
         start_s: longest time for imports, allocation and the first load.
         heartbeat_s: time between two signs of life.
@@ -55,6 +56,8 @@ class EngineSpec:
 
     engine: str = "embedded"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    environments: Mapping[str, Any] | None = None
+    run: str = ""
     num_threads: int = 1
     start_s: float = 120.0
     heartbeat_s: float = 0.5
@@ -93,22 +96,28 @@ class RemoteEngine:
         self._spec, self._folder = spec, folder
         self._facts: EngineFacts | None = None
         self._version = ref.version
+        self.holds: tuple[SampleId, ...] = ()
+        """Samples that the process had of another client when it became ready; it waits for `adopt` or `start_over`."""
+        self.loaded: Mapping[int, str] = {}
+        """Digests of the versions that it had loaded then."""
         self._open: dict[SampleId, SampleRequest] = {}
         self._cancelled: set[SampleId] = set()
         self._done: list[Sample] = []
         self._scores: dict[int, list[tuple[float, ...]]] = {}
         self._num_scores = self._num_loads = 0
+        self._is_dropping = False
         self._error: EngineError | None = None
         self._start_s = self._heard_s = time.monotonic()
         settings = {
             "engine": spec.engine,
             "settings": dict(spec.settings),
+            "environments": spec.environments,
+            "run": spec.run,
             "num_threads": spec.num_threads,
             "heartbeat_s": spec.heartbeat_s,
             "folder": str(folder),
             "ref": asdict(ref),
-            # The kernel's signal comes at the end of the thread that starts a process.
-            "dies_with_thread": threading.current_thread() is threading.main_thread(),
+            "dies_with_parent": start is None,
         }
         self._process: EngineProcess = (start or self._child)(settings)
 
@@ -147,6 +156,19 @@ class RemoteEngine:
     def is_closed(self) -> bool:
         """Return whether the engine was closed or its process is known to have ended."""
         return self._error is not None
+
+    def adopt(self, requests: Sequence[SampleRequest]) -> None:
+        """Take over some of the samples that the process holds, as if they had been submitted; it drops the others."""
+        self._open.update({request.id: request for request in requests})
+        self._send("keep", [id_data(request.id) for request in requests])
+
+    def start_over(self) -> None:
+        """Make the process drop all samples and forget its weights; it is not ready until it has."""
+        self._send("drop")
+        self._facts, self._start_s, self._is_dropping = None, time.monotonic(), True
+        self._open.clear()
+        self._cancelled.clear()
+        self._done.clear()
 
     def open_work(self) -> list[SampleRequest]:
         """Return what was submitted and has not arrived, in the order of submission."""
@@ -284,7 +306,7 @@ class RemoteEngine:
             self._die(f"gave no sign of life for {self._spec.silence_s:g} s")
 
     def _take(self, kind: str, values: list[Any]) -> None:
-        if kind == "samples":
+        if kind == "samples" and not self._is_dropping:
             for sample in [read_sample(each) for each in values[0]]:
                 del self._open[sample.id]
                 self._cancelled.discard(sample.id)
@@ -296,9 +318,11 @@ class RemoteEngine:
             self._version = values[0]
         elif kind == "ready":
             self._facts, self._version = EngineFacts(**values[0]), values[1]
+            self.holds, self.loaded = tuple(read_id(each) for each in values[2]), dict(values[3])
+            self._is_dropping = False
         elif kind == "error":
             self._end(EngineError(f"rollout worker {self.pid}: {values[0]}", hint=values[1]))
-        elif kind != "heartbeat":
+        elif kind not in {"heartbeat", "samples"}:
             raise ValueError(kind)
 
     def _die(self, what: str, cause: Exception | None = None) -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from windlass.core.errors import NotFoundError, PreconditionError, Problem, SpecError
-from windlass.post.control.sample_frames import FrameHeader, StoredSample, read_headers, samples_of, whole_frame_after
+from windlass.post.control.prompts import Visit
 from windlass.post.control.scoring import ScoredSample
+from windlass.post.samples.frames import FrameHeader, StoredSample, read_headers, samples_of, whole_frame_after
 from windlass.record.frames import HEADER
 
 __all__ = ["FOLDER", "SampleFolder", "SampleIndex", "SampleReplay", "find_samples", "read_samples"]
@@ -113,6 +114,19 @@ class SampleReplay:
         samples = [each.scored for each in self._folder.samples(found.groups, found.places)]
         return [replace(each, reward=self._reward(each)) for each in samples]
 
+    @property
+    def has_log(self) -> bool:
+        """Return true: batches are stored."""
+        return True
+
+    def stored(self, step: int) -> list[ScoredSample] | None:
+        """Return the samples of the batch of a step of this run."""
+        return self.batch(step)
+
+    def dropped(self) -> Sequence[Visit]:
+        """Return nothing: stored samples were chosen before."""
+        return ()
+
     def waits_for(self) -> str:
         """Return nothing: stored samples are never late."""
         return ""
@@ -159,6 +173,7 @@ class StepGroups:
 
     groups: array[int]
     places: tuple[Place, ...]
+    visits: Sequence[Visit]
 
 
 class SampleIndex:
@@ -196,7 +211,7 @@ class SampleIndex:
                 whole = [group for group in found if group is not None]
                 if len(whole) == len(found):  # else its first segment was deleted
                     places = sorted({place for group in whole for place in group.places})
-                    self.steps[row[1]] = StepGroups(array("q", row[2]), tuple(places))
+                    self.steps[row[1]] = StepGroups(array("q", row[2]), tuple(places), row[3])
             elif row[0] == "drop":
                 self.new_drops.append(row)
                 dropped = self.dropped[row[1]] = self.open.pop(row[1], OpenGroup([]))

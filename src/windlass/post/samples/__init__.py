@@ -1,0 +1,1 @@
+"""Samples on disk: the log of a run, its records, and what reads them."""
