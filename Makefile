@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 DEV := .venv-dev
 BENCH := .venv-bench
+OLD_RAY := .venv-ray240
 PYTEST_ARGS ?=
 
 SHELL := /bin/bash
@@ -71,18 +72,28 @@ $(BENCH)/.made: requirements/bench.txt requirements/build.txt requirements/torch
 	$(call NEW_VENV,$(BENCH),requirements/bench.txt)
 	@$(BENCH)/bin/python $(PIP) install -r requirements/torch.txt
 
+# Ray alone, as a user's Python on a node has it: nothing of windlass is in it. Ray 2.40 is not built for Python 3.13.
+$(OLD_RAY)/.made: requirements/ray-2.40.txt
+	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
+	  echo 'no $(OLD_RAY): Ray 2.40 needs Python 3.11 or 3.12; tests with it are left out'; \
+	else \
+	  echo 'making $(OLD_RAY)'; rm -rf $(OLD_RAY); $(PYTHON) -m venv $(OLD_RAY); \
+	  $(OLD_RAY)/bin/python $(PIP) $(HASHED) -r requirements/ray-2.40.txt; \
+	  touch $@; \
+	fi
+
 # --------------------------------------------------------------------------------------------------------- verbs
 
 # System tests wait about half of their time: three at once keep two cores busy. What stays together on a worker, and that
 # long ones come first, is in tests/lab/order.py.
 SYSTEM_AT_ONCE ?= 3
 
-setup: $(VENV)/.made $(DEV)/.torch
+setup: $(VENV)/.made $(DEV)/.torch $(OLD_RAY)/.made
 
 demo: $(VENV)/.made
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/hello/demo.sh
 
-test: $(DEV)/.torch
+test: $(DEV)/.torch $(OLD_RAY)/.made
 	@mkdir -p build; code=0; \
 	$(DEV)/bin/python -m pytest -n 2 -m 'not system and not soak' --junitxml=build/tests-unit.xml $(PYTEST_ARGS) || code=$$?; \
 	$(DEV)/bin/python -m pytest -n $(SYSTEM_AT_ONCE) --dist loadfile --no-loadscope-reorder -m 'system and not soak' --junitxml=build/tests-system.xml $(PYTEST_ARGS) || code=$$?; \
@@ -117,6 +128,7 @@ lock: $(DEV)/.made
 	@$(RESOLVE) pyproject.toml -o requirements/base.txt
 	@$(RESOLVE) requirements/build.in -o requirements/build.txt
 	@$(RESOLVE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	@$(RESOLVE) requirements/ray-2.40.in -o requirements/ray-2.40.txt
 	@$(RESOLVE) --group docs -c requirements/dev.txt -o requirements/docs.txt
 	@$(RESOLVE) pyproject.toml --group bench -o requirements/bench.txt
 	@$(DEV)/bin/python -m scripts.check_committed
@@ -130,5 +142,5 @@ docker-image:
 		--tag $(IMAGE) .
 
 clean:
-	@rm -rf $(VENV) $(DEV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(DEV) $(BENCH) $(OLD_RAY) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

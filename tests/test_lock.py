@@ -14,7 +14,7 @@ from scripts.check_committed import check
 from scripts.tree import ROOT
 
 FOLDER = ROOT / "requirements"
-HASHED = ("base", "build", "dev", "docs", "bench")
+HASHED = ("base", "build", "dev", "docs", "bench", "ray-2.40")
 PIN = re.compile(r"^([a-z0-9-]+)==([^ ;]+)")
 MAX_DISTRIBUTIONS = 16
 

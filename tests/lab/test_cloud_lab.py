@@ -321,7 +321,7 @@ def test_stopping_cuts_the_power_too(cloud: CloudLab) -> None:
 
 
 def test_notice_reaches_the_host_before_its_end(cloud: CloudLab) -> None:
-    data = f"#!/bin/sh\n{ASK}echo ready\nuntil ask spot/instance-action 2>/dev/null; do sleep 0.1; done\nsleep 100\n"
+    data = f"#!/bin/sh\n{ASK}echo ready\nuntil ask spot/instance-action 2>/dev/null | grep action; do sleep 0.1; done\nsleep 100\n"
     name = boot(cloud, UserData=data, InstanceMarketOptions={"MarketType": "spot"})["InstanceId"]
     wait_until(lambda: "ready" in cloud.user_data_log(name), "user data to run")
     began = time.monotonic()

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from windlass.core.dataclass import dataclass
+from windlass.core.process import descendants, parent_of, send_signal
 
 __all__ = ["Exchanged", "exchange"]
 
 _PIECE_BYTES = 1 << 16
 _STDERR_BYTES = 1 << 16
+_REAP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +62,36 @@ def exchange(
     try:
         return _collected(process, time.monotonic() + timeout_s, limit_bytes)
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _kill(process)
         raise
     finally:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         process.stderr.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and its session; first its children in other PID namespaces (`nsenter`), so that it reaps them.
+
+    A namespace does not end before each of its processes is reaped, and our own parent may reap nothing.
+    """
+    inside = [pid for pid in descendants(process.pid) if parent_of(pid) == process.pid and _is_elsewhere(pid)]
+    for pid in inside:
+        send_signal(pid, signal.SIGKILL)
+    if inside:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_REAP_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _is_elsewhere(pid: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
 
     for name, content in (
         ("ray", {}),
+        ("ray._private", {}),  # no package: a real one that another test imported would be looked into
         ("ray.scripts", {}),
         ("ray.scripts.scripts", {"cli": cli, "get_ray_client_dependency_error": lambda: None}),  # grpc is there
         ("ray._raylet", {"GcsClient": client}),

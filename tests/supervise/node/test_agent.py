@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from windlass.core.clock import FakeClock
-from windlass.supervise.node.agent import ends_because
+from windlass.supervise.node.ending import ends_because
 from windlass.supervise.node.head_link import HeadLink, silence_limit_s
 from windlass.supervise.node.metadata import fetch_instance
 from windlass.supervise.node.node_status import status_lines

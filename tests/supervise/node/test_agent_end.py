@@ -1,4 +1,5 @@
-"""End of a rented machine whose head is silent, with a real agent and a real store: in set-up, after a failure, without a folder."""
+"""End of a rented machine with a real agent and a real store: its head is silent in set-up, after a failure, without a folder;
+and the end of a head that failed."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.core.process import find_by_environment
-from windlass.supervise.node import head_link, processes
+from windlass.core.files import is_locked
+from windlass.core.process import find_by_environment, identify
+from windlass.supervise.node import ending, head_link, processes
 from windlass.supervise.node.agent import start_node
 from windlass.supervise.node.spec import NodeFolder, NodeSpec
 from windlass.supervise.node.store import NodeStore
@@ -53,6 +55,49 @@ def test_a_worker_whose_head_is_silent_ends_its_machine(
     assert not ended.exists()
     store.close()
     await_true(ended.exists, "the machine did not end")
+    assert not find_by_environment("WINDLASS_NODE", node.token)
+
+
+def test_a_head_that_failed_starts_again_in_time_and_ends_its_machine_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, ended = tmp_path / "head", tmp_path / "ended"
+    head.mkdir()
+    node = NodeSpec(
+        cluster="c-1",
+        token=f"head-{tmp_path.name}-{time.time_ns()}",
+        number=0,
+        address="127.0.0.1",
+        setup=(f"touch {tmp_path}/try-$(ls {tmp_path} | wc -l); exit 3",),
+        auth_token="secret",
+        group="head",
+        instance="i-1",
+        shutdown=f"touch {ended}; kill -9 $PPID",
+    )
+    folder = NodeFolder(head)
+    (head / "spec.json").write_bytes(node.to_json())
+
+    def tries() -> int:
+        return len(list(tmp_path.glob("try-*")))
+
+    def has_failed() -> bool:
+        status = folder.read_status()
+        return status is not None and status.state == "failed" and not is_locked(head / "lock")
+
+    assert start_node(head) == 0
+    await_true(has_failed, "the node did not fail")
+    first = folder.read_status()
+    assert start_node(head) == 0  # as the next `up` does
+    await_true(lambda: tries() == 2, "no second try")
+    await_true(has_failed, "the second try did not fail")
+    assert first is not None
+    await_true(lambda: identify(int(first.process.partition(":")[0])) is None, "the first agent did not end")
+    assert not ended.exists()
+    monkeypatch.setattr(ending, "KEEP_FAILED_S", 0.5)  # agents are forks of this process
+    assert start_node(head) == 0
+    await_true(ended.exists, "the machine did not end")
+    assert tries() == 3
+    folder.request_stop()  # the second agent has left it to the third
     assert not find_by_environment("WINDLASS_NODE", node.token)
 
 

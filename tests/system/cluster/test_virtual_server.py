@@ -7,15 +7,14 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.lab.components import COMPONENTS, is_present
-from tests.system.cluster.virtual_lab import VirtualLab, links, until, virtual_lab
+from tests.system.cluster.virtual_lab import VirtualLab, answer, links, until, virtual_lab
 from windlass.cluster.machine import Choice
 from windlass.cluster.providers.protocol import CreateRequest, RefusedError, UncertainError
 from windlass.cluster.providers.virtual.provider import VirtualProvider, open_provider
@@ -26,8 +25,6 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(not is_present("ssh"), reason=f"needs ssh: {COMPONENTS['ssh'].remedy}"),
 ]
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -231,7 +228,7 @@ def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(lab: Virtua
     for number in range(10):
         num_killed += _play(lab, rng, f"t{number}", alive, boot)
     assert num_killed >= 8
-    tokens = [row["token"] for row in lab.provider.call("lab.ledger")["machines"]]
+    tokens = [row["token"] for row in answer(lambda: lab.provider.call("lab.ledger"))["machines"]]
     assert len(set(tokens)) == 10
     for machine in alive:
         _wait_for_log(lab, machine)
@@ -245,15 +242,15 @@ def _play(lab: VirtualLab, rng: random.Random, token: str, alive: set[str], boot
     """Create and end machines while the server is killed; return how often it was."""
     count = rng.randint(1, 3)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(_answer, lambda: lab.create(token, count=count, boot=boot))
+        asked = pool.submit(answer, lambda: lab.create(token, count=count, boot=boot))
         time.sleep(rng.choice((0.0, 0.02, 0.1, 0.3, 0.6)))
         num_killed = lab.kill_server()
         made = asked.result(120)
-    assert [each.id for each in _answer(lambda: lab.provider.find(token))] == [each.id for each in made]
+    assert [each.id for each in answer(lambda: lab.provider.find(token))] == [each.id for each in made]
     assert len(made) == count
     alive |= {each.id for each in made}
     ending = sorted(rng.sample(sorted(alive), rng.randint(0, min(2, len(alive)))))
-    _answer(lambda: lab.provider.terminate(ending))
+    answer(lambda: lab.provider.terminate(ending))
     alive -= set(ending)
     if rng.random() < 0.5:
         num_killed += lab.kill_server()
@@ -261,20 +258,11 @@ def _play(lab: VirtualLab, rng: random.Random, token: str, alive: set[str], boot
     return num_killed
 
 
-def _answer(ask: Callable[[], T]) -> T:
-    """Ask until there is a reply: a request whose server is killed has none."""
-    while True:
-        try:
-            return ask()
-        except UncertainError:
-            time.sleep(0.05)
-
-
 def _wait_for(lab: VirtualLab, alive: set[str], what: str) -> None:
     """Wait until exactly these machines are listed, and run."""
 
     def are_running() -> bool:
-        listed = _answer(lambda: lab.provider.list_machines(lab.cluster))
+        listed = answer(lambda: lab.provider.list_machines(lab.cluster))
         return {each.id: each.state for each in listed} == dict.fromkeys(alive, "running")
 
     until(are_running, f"{what}: {alive}")

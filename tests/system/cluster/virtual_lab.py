@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from windlass.cluster.config import ClusterConfig
 from windlass.cluster.machine import Machine
 from windlass.cluster.places import MachinePlace, open_place
-from windlass.cluster.providers.protocol import CreateRequest
+from windlass.cluster.providers.protocol import CreateRequest, UncertainError
 from windlass.cluster.providers.virtual.provider import VirtualProvider
 from windlass.cluster.providers.virtual.records import CloudFolder
 from windlass.config.loading import load_config
 from windlass.core import process
 from windlass.testing.provider_conformance import ProviderBench
+
+T = TypeVar("T")
 
 FILE = "{name: lab, place: {virtual: {}}, groups: {workers: {types: [small], max: 9}}}"
 
@@ -80,11 +84,16 @@ class VirtualLab:
         return [pid for pid in process.descendants(1) if words in _bytes(f"/proc/{pid}/cmdline")]
 
     def kill_server(self) -> int:
-        """SIGKILL the server, and wait until it is gone; return how many there were."""
-        found = [each for pid in self.servers() if (each := process.identify(pid)) is not None]
+        """SIGKILL the server, and wait until all its threads are gone, its socket with them; return how many there were."""
+        found = []
+        for pid in self.servers():
+            with suppress(ProcessLookupError):  # the one that only starts it has ended
+                found.append(os.pidfd_open(pid))
         for each in found:
-            process.send_signal(each.pid, signal.SIGKILL)
-        until(lambda: not any(process.is_alive(each) for each in found), "the server to die")
+            signal.pidfd_send_signal(each, signal.SIGKILL)
+        for each in found:
+            assert select.select([each], [], [], 60.0)[0], "the server does not die"
+            os.close(each)
         return len(found)
 
     def boot_log(self, machine: str) -> str:
@@ -106,11 +115,27 @@ class VirtualLab:
 
     def down(self) -> None:
         """End everything, as `windlass cluster down` does."""
-        while machines := self.provider.list_machines(self.cluster):
-            self.provider.terminate([each.id for each in machines])
-            time.sleep(0.1)
+
+        def is_down() -> bool:
+            machines = answer(lambda: self.provider.list_machines(self.cluster))
+            answer(lambda: self.provider.terminate([each.id for each in machines]))
+            return not machines
+
+        until(is_down, f"the machines to end; {self.traces()}")
         self.place.close()
         assert self.traces() == []
+
+
+def answer(ask: Callable[[], T], limit_s: float = 60.0) -> T:
+    """Ask until there is a reply: a request whose server is killed has none."""
+    end_s = time.monotonic() + limit_s
+    while True:
+        try:
+            return ask()
+        except UncertainError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.05)
 
 
 def until(condition: Callable[[], object], what: str, limit_s: float = 300.0) -> None:

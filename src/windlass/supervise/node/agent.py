@@ -3,7 +3,8 @@
     set-up commands -> Ray -> watch: request to stop, time to live, silence of the head, Ray's end -> end of all processes
 
 All processes of the node are below the agent, which adopts orphans, and carry the node's token, by which `node-stop` and the
-next agent find what a killed agent left behind. A rented machine ends with its node, unless Ray or set-up failed on it.
+next agent find what a killed agent left behind. A rented machine ends with its node; one whose Ray or set-up failed stays
+for its logs for 15 minutes (`KEEP_FAILED_S`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import boot_id, find_by_environment, identify
 from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
 from windlass.supervise.linux import become_subreaper, set_process_name
-from windlass.supervise.node.head_link import HeadLink, NoticeWatch, silence_limit_s
+from windlass.supervise.node.ending import await_machine_end, ends_because
+from windlass.supervise.node.head_link import HeadLink, NoticeWatch
 from windlass.supervise.node.processes import boot_clock, end_leftovers, end_processes, last_lines, reap
 from windlass.supervise.node.ray_drain import drain_command
 from windlass.supervise.node.ray_monitor import RayMonitor, check_scaling_python
@@ -46,7 +48,7 @@ from windlass.supervise.node.ray_node import (
 from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeSpec, NodeStatus
 from windlass.supervise.node.store import NodeStore
 
-__all__ = ["end_node", "ends_because", "ray_options", "start_node"]
+__all__ = ["end_node", "ray_options", "start_node"]
 
 _LOOK_S = 0.25
 _START_S = 600.0
@@ -95,7 +97,7 @@ def _become_agent(folder: NodeFolder, ready: int) -> None:
         os.dup2(old, new)
     code = 1
     try:
-        code = _Agent(folder).run(ready)
+        code = _Agent(folder, lock).run(ready)
     except Exception:  # noqa: BLE001 - the process ends below, which would hide it
         _log(traceback.format_exc())
     finally:
@@ -110,8 +112,8 @@ def _log(text: str) -> None:
 
 
 class _Agent:
-    def __init__(self, folder: NodeFolder) -> None:
-        self._folder, self._spec = folder, folder.read_spec()
+    def __init__(self, folder: NodeFolder, lock: int) -> None:
+        self._folder, self._lock, self._spec = folder, lock, folder.read_spec()
         ours = {NODE_VARIABLE: self._spec.token, NODE_FOLDER_VARIABLE: str(folder.path)}
         self._environ = {**os.environ, **self._spec.environment, **ours}
         before = folder.read_status()
@@ -168,7 +170,8 @@ class _Agent:
         except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
             _log(traceback.format_exc())
             self._end("failed", f"{type(error).__name__}: {error}", "node-failed")
-        self._linger()
+        if self._spec.shutdown:
+            self._linger()
         return 1
 
     def _open(self) -> None:
@@ -201,15 +204,13 @@ class _Agent:
             self._store.await_told()
 
     def _linger(self) -> None:
-        """Keep the machine of a worker that failed, until the head ends it or it is to end for another reason."""
-        if not self._spec.shutdown or not self._spec.store:
-            return
-        try:
-            while True:
-                with contextlib.suppress(OSError):  # a notice that cannot be written changes nothing any more
-                    self._look()
-                time.sleep(_LOOK_S)
-        except _NodeEnded:
+        """Keep the machine of a node that failed for its logs; returns only if another agent takes the node over."""
+        if self._store is not None:
+            self._store.close()  # the workers' Ray is lost with the head's: they end themselves soon
+        os.close(self._lock)
+        reason = await_machine_end(self._folder, self._status.process, self._reason)
+        if reason:
+            _log(f"the machine ends: {reason}\n")
             self._end_machine()
 
     def _end_machine(self) -> None:
@@ -223,13 +224,7 @@ class _Agent:
 
     def _look(self) -> None:
         """Raise _NodeEnded if the node must end now; pass a notice on once."""
-        link = self._link
-        reason = ends_because(
-            self._spec,
-            age_s=boot_clock() - self._status.began_s,
-            is_stop_requested=self._folder.is_stop_requested or (link is not None and link.is_stop_requested),
-            silent_s=0.0 if link is None else link.silent_s,
-        )
+        reason = self._reason()
         if reason:
             raise _NodeEnded(reason)
         at = self._notices.at
@@ -240,6 +235,16 @@ class _Agent:
         if not self._is_drained and self._status.state == "ready":
             self._is_drained = True
             self._drain(float(self._status.notice_at or 0.0))
+
+    def _reason(self) -> str:
+        """Return why the node must end now; empty if it goes on."""
+        link = self._link
+        return ends_because(
+            self._spec,
+            age_s=boot_clock() - self._status.began_s,
+            is_stop_requested=self._folder.is_stop_requested or (link is not None and link.is_stop_requested),
+            silent_s=0.0 if link is None else link.silent_s,
+        )
 
     def _drain(self, at: float) -> None:
         """Tell Ray that the node goes; the process that does it is collected with others."""
@@ -339,17 +344,6 @@ class _Agent:
                 if process is None or identify(process.pid) != process:
                     raise PreconditionError(f"Ray ended: {last_lines(self._folder.log('ray'))}", code="ray-failed")
             time.sleep(_LOOK_S)
-
-
-def ends_because(spec: NodeSpec, *, age_s: float, is_stop_requested: bool, silent_s: float = 0.0) -> str:
-    """Return why a node must end now; empty if it goes on. Pure."""
-    if is_stop_requested:
-        return "stopped"
-    if spec.ttl_s is not None and age_s >= spec.ttl_s:
-        return f"its time to live of {spec.ttl_s:g} s is over"
-    if silent_s > silence_limit_s(spec):
-        return f"the head has been silent for {silent_s:.0f} s"
-    return ""
 
 
 def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
