@@ -1,0 +1,86 @@
+"""End of a node: why it must end, and how long the machine of a node that failed stays for its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Callable
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import take_lock
+from windlass.supervise.node.head_link import silence_limit_s
+from windlass.supervise.node.spec import NodeFolder, NodeSpec
+
+__all__ = ["KEEP_FAILED_S", "await_machine_end", "ends_because"]
+
+KEEP_FAILED_S = 900.0
+"""Seconds for which a rented machine whose set-up or Ray failed stays, so that its logs can be read; then it ends itself."""
+
+_LOOK_S = 0.25
+
+
+def ends_because(spec: NodeSpec, *, age_s: float, is_stop_requested: bool, silent_s: float = 0.0) -> str:
+    """Return why a node must end now; empty if it goes on. Pure.
+
+    Args:
+        age_s: seconds since the node's agent first started.
+        silent_s: seconds since the head last replied.
+    """
+    if is_stop_requested:
+        return "stopped"
+    if spec.ttl_s is not None and age_s >= spec.ttl_s:
+        return f"its time to live of {spec.ttl_s:g} s is over"
+    if silent_s > silence_limit_s(spec):
+        return f"the head has been silent for {silent_s:.0f} s"
+    return ""
+
+
+def await_machine_end(
+    folder: NodeFolder,
+    process: str,
+    reason: Callable[[], str],
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """Wait until the machine of a node that failed must end; return why, or nothing if another agent has the node now.
+
+    Whoever is told a reason holds the node's lock until this process ends: no agent starts on a machine that ends.
+
+    Args:
+        process: the agent that failed, as its status names it; it does not hold the lock any more.
+        reason: returns why the machine must end earlier; empty if it need not.
+    """
+    began_s = monotonic()
+    while not _is_taken_over(folder, process):
+        failed_s, found = monotonic() - began_s, ""
+        with contextlib.suppress(OSError):  # a disk that fails does not keep the machine
+            found = reason()
+        if not found and failed_s >= KEEP_FAILED_S:
+            found = f"its node failed {failed_s:.0f} s ago"
+        if found:
+            return found if _takes_lock(folder) else ""
+        sleep(_LOOK_S)
+    return ""
+
+
+def _is_taken_over(folder: NodeFolder, process: str) -> bool:
+    """Return whether the status is of another agent; one that is missing or damaged is of none."""
+    try:
+        status = folder.read_status()
+    except PreconditionError:
+        return False
+    return status is not None and status.process != process
+
+
+def _takes_lock(folder: NodeFolder) -> bool:
+    """Return whether no agent has the node; this process then holds its lock, if its folder is still there."""
+    try:
+        lock = os.open(str(folder.path / "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        take_lock(lock, folder.path / "lock")
+    except BlockingIOError:
+        return False
+    except OSError:  # no folder, or a disk that is full: the machine ends all the same
+        return True
+    return True
