@@ -153,6 +153,15 @@ def test_values_behind_an_equals_sign(completions: Completions, monkeypatch: pyt
     assert completions("windlass launch e.yaml --on=isam") == ["--on=isambard"]
 
 
+def test_a_sweep_may_go_to_a_cluster(completions: Completions) -> None:
+    folder = Home.default().path / "clusters" / "isle"
+    folder.mkdir(parents=True)
+    (folder / "cluster.yaml").write_text("name: isle\nplace: {ssh: {hosts: [h1]}}\n")
+    (folder / "id").write_text("isle-1")
+    assert completions("windlass sweep launch e.yaml --on is") == ["isambard", "isle"]
+    assert completions("windlass launch e.yaml --on is") == ["isambard"]
+
+
 def test_launchers_of_others_complete_their_options(completions: Completions) -> None:
     assert completions("windlass mason --clus") == ["--cluster"]
     assert "ai2/jupiter" in completions("windlass mason --cluster ai2/ju")

@@ -17,7 +17,16 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites.profile import Profile
 
-__all__ = ["LocalShell", "RawShellResult", "ShellResult", "SiteShell", "SshShell", "shell_for"]
+__all__ = [
+    "LocalShell",
+    "RawShellResult",
+    "ShellResult",
+    "SiteShell",
+    "SshShell",
+    "TextShell",
+    "exchanged",
+    "shell_for",
+]
 
 LIMIT_BYTES = 64 << 20
 _ALLOWED = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TZ|TMPDIR|SLURM_CONF)\Z")
@@ -94,7 +103,7 @@ class SiteShell(Protocol):
         """Run a command like `run`, but return standard output as bytes."""
 
 
-class _TextShell(ABC):
+class TextShell(ABC):
     """Base class of site shells, which decodes output to text."""
 
     @abstractmethod
@@ -121,7 +130,7 @@ class _TextShell(ABC):
         return ShellResult(raw.code, raw.out.decode(errors="replace"), raw.err)
 
 
-class LocalShell(_TextShell):
+class LocalShell(TextShell):
     """Shell on this machine; commands inherit only a few variables (for Slurm, only SLURM_CONF)."""
 
     name = "this machine"
@@ -139,13 +148,13 @@ class LocalShell(_TextShell):
         scrubbed = {name: value for name, value in os.environ.items() if _ALLOWED.match(name)}
         try:
             variables = {**scrubbed, **(env or {})}
-            done = _exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again later")
+            done = exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again later")
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             return RawShellResult(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
         return RawShellResult(done.code, done.out, done.err)
 
 
-class SshShell(_TextShell):
+class SshShell(TextShell):
     """Shell on a login node, reached with the OpenSSH client.
 
     Commands share one connection, which is kept for ten minutes.
@@ -190,7 +199,7 @@ class SshShell(_TextShell):
         ssh = [*self._ssh(), _remote_line(command, mark)]
         try:
             hint = f"check that `ssh {self.name} true` returns at once; a start-up file that waits delays every command"
-            done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s, hint)
+            done = exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s, hint)
         except FileNotFoundError as error:
             hint = "install the OpenSSH client and try again"
             raise PreconditionError(
@@ -245,7 +254,7 @@ def shell_for(profile: Profile) -> SiteShell:
     return SshShell(profile.ssh) if profile.ssh else LocalShell()
 
 
-def _exchanged(
+def exchanged(
     name: str,
     argv: Sequence[str],
     shown: Sequence[str],
@@ -254,6 +263,18 @@ def _exchanged(
     timeout_s: float,
     hint: str,
 ) -> Exchanged:
+    """Run a program that reaches a site, and return its output.
+
+    Args:
+        name: the site's, for messages.
+        argv: the program.
+        shown: the command that it carries out there, for messages.
+        hint: what to do when there is no response in time.
+
+    Raises:
+        UnreachableError: no response within the time.
+        PreconditionError: too much output.
+    """
     words = " ".join(shown)[:80]
     try:
         return exchange(argv, stdin=stdin, env=env, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.cluster.bringing import place_of
-from windlass.cli.cluster.options import complete_clusters, name_option, target_argument, target_of
-from windlass.cli.completion.files import complete_file
+from windlass.cli.cluster.options import name_option, target_argument, target_of
+from windlass.cli.completion.files import complete_clusters, complete_file
 from windlass.cli.screen import tell
 from windlass.cli.verb import verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError

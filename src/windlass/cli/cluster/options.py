@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from windlass.cli.completion.files import beginning, complete_file
+from windlass.cli.completion.files import beginning, complete_clusters, complete_file
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from windlass.runs.home import Home
 
 __all__ = [
-    "complete_clusters",
     "complete_nodes",
     "complete_targets",
     "name_option",
@@ -29,14 +28,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DETACHED = "commands never depend on the connection: `-d` returns at once, and `windlass cluster logs NAME --run RUN -f` follows"
-
-
-def complete_clusters(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the names of clusters."""
-    from windlass.cluster.home import list_clusters  # lazy: only for shell completion
-    from windlass.runs.home import Home
-
-    return beginning([each.name for each in list_clusters(Home.default())], incomplete)
 
 
 def complete_nodes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

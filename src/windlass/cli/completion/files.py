@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "beginning",
+    "complete_clusters",
     "complete_each",
     "complete_experiment",
     "complete_file",
@@ -62,11 +63,24 @@ def complete_sites(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_places(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete where a run can go: this machine, a site, or SITE/PARTITION."""
+    """Complete where a run can go: this machine, a site, or SITE/PARTITION; for a sweep, also a cluster."""
     site, slash, partition = incomplete.partition("/")
     if not slash:
-        return [*beginning(["local"], incomplete), *complete_sites(context, parameter, incomplete)]
+        places = [*beginning(["local"], incomplete), *complete_sites(context, parameter, incomplete)]
+        return places + (_clusters(incomplete) if context.command_path.endswith(" sweep launch") else [])
     return [f"{site}/{name}" for name in beginning(_partitions(site), partition)]
+
+
+def _clusters(incomplete: str) -> list[str]:
+    from windlass.cluster.home import list_clusters  # lazy: see above
+    from windlass.runs.home import Home
+
+    return beginning([each.name for each in list_clusters(Home.default())], incomplete)
+
+
+def complete_clusters(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of clusters."""
+    return _clusters(incomplete)
 
 
 def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -10,14 +10,13 @@ from windlass.cli.cluster.bringing import bring_target_down, bring_target_up, cl
 from windlass.cli.cluster.files import COPYING
 from windlass.cli.cluster.looking import LOOKING
 from windlass.cli.cluster.options import (
-    complete_clusters,
     name_option,
     target_argument,
     target_of,
     unused_option,
 )
 from windlass.cli.cluster.verbs import USING
-from windlass.cli.completion.files import complete_file
+from windlass.cli.completion.files import complete_clusters, complete_file
 from windlass.cli.screen import emit, emit_json, emit_page, paint, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import PreconditionError, UnreachableError, UsageError

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import windlass
-from windlass.backends.run_program import exchange
-from windlass.backends.site_shell import LIMIT_BYTES, RawShellResult, ShellResult
+from windlass.backends.site_shell import RawShellResult, TextShell, exchanged
 from windlass.cluster.config import ClusterConfig
 from windlass.cluster.machine import Machine
 from windlass.cluster.nodes.host import NodeHost
@@ -149,7 +148,7 @@ def check_machine() -> Iterator[Problem]:
         )
 
 
-class NamespaceShell:
+class NamespaceShell(TextShell):
     """Shell on a virtual machine, through its namespaces.
 
     Args:
@@ -161,18 +160,6 @@ class NamespaceShell:
 
     def __init__(self, folder: CloudFolder, machine: str) -> None:
         self._folder, self.name = folder, machine
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes | Path = b"",
-        timeout_s: float = 60.0,
-        env: Mapping[str, str] | None = None,
-    ) -> ShellResult:
-        """See `SiteShell.run`."""
-        raw = self.run_bytes(argv, stdin=stdin, timeout_s=timeout_s, env=env)
-        return ShellResult(raw.code, raw.out.decode(errors="replace"), raw.err)
 
     def run_bytes(
         self,
@@ -186,19 +173,8 @@ class NamespaceShell:
         init, metadata = self._init()
         variables = {**environment_of(self.name, metadata), **(env or {})}
         inside = ["sh", "-c", 'cd "$HOME" && exec "$@"', "sh", *argv]
-        try:
-            done = exchange(
-                ["nsenter", "-t", str(init.pid), "-a", *inside],
-                stdin=stdin,
-                env=variables,
-                timeout_s=timeout_s,
-                limit_bytes=LIMIT_BYTES,
-            )
-        except TimeoutError as error:
-            message = f"{self.name} did not respond to `{' '.join(argv)[:80]}` within {timeout_s:g} s"
-            raise UnreachableError(message, hint="try again later", code="site-unreachable") from error
-        except OverflowError as error:
-            raise PreconditionError(f"{self.name}: `{' '.join(argv)[:80]}`: {error}", code="invalid-reply") from error
+        argv_here = ["nsenter", "-t", str(init.pid), "-a", *inside]
+        done = exchanged(self.name, argv_here, argv, stdin, variables, timeout_s, "try again later")
         if done.code and self._has_ended(init, is_killed=done.code < 0):
             raise self._unreachable("it ended meanwhile")
         return RawShellResult(done.code, done.out, done.err)
