@@ -368,6 +368,26 @@ def test_machines_that_ended_themselves_are_not_made_again_without_a_question(
     assert "cannot ask to bring rented up without a terminal" in refused.err
 
 
+def test_logs_of_a_node_whose_machine_has_ended_are_those_that_were_fetched_when_it_failed(
+    windlass: Windlass, home: Path
+) -> None:
+    cluster = ClusterHome.create(Home(home), load_config(ClusterConfig, RENTED, source="rented.yaml").value)
+    head = Machine(id="i-1", token="t", group="head", state="ended")
+    with cluster.acting() as journal:
+        journal.append("cluster.wanted", state="up", why="")
+        journal.append("cluster.node", node=machine_data(head))
+    missing = windlass("cluster", "logs", "rented", "--node", "head")
+    assert (missing.code, "the cluster rented is not up" in missing.err) == (8, True)
+    (cluster.logs / "i-1").mkdir(parents=True)
+    (cluster.logs / "i-1" / "setup.log").write_text("$ make\nno rule\n")
+    for name in ("head", "i-1"):
+        result = windlass("cluster", "logs", "rented", "--node", name)
+        assert (result.code, result.out) == (0, "$ make\nno rule\n")
+        assert result.err == (
+            "the cluster rented is not up; these are the logs that were fetched when the node failed\n-- setup.log\n"
+        )
+
+
 def test_a_request_without_a_reply_is_not_listed_as_no_machine(windlass: Windlass, home: Path) -> None:
     cluster = ClusterHome.create(Home(home), load_config(ClusterConfig, RENTED, source="rented.yaml").value)
     assert json.loads(windlass("cluster", "ls", "--json").out)["clusters"][0]["state"] == "empty"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -47,6 +48,11 @@ class ClusterHome:
         """Return what Ray's processes of this cluster show each other."""
         return (self.path / "token").read_text().strip()
 
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the logs of nodes that failed."""
+        return self.path / "logs"
+
     def config(self) -> ClusterConfig:
         """Return the cluster's file as it was when it last was brought up."""
         path = self.path / "cluster.yaml"
@@ -65,6 +71,7 @@ class ClusterHome:
         found.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (found.path / "journal").exists():
             (found.path / "journal").rename(found.path / f"journal.{found.id}")
+        shutil.rmtree(found.logs, ignore_errors=True)
         found.write_config(config)
         write_atomic(found.path / "token", secrets.token_hex(32).encode(), mode=0o600)
         write_atomic(found.path / "id", f"{config.name}-{secrets.token_hex(4)}".encode())

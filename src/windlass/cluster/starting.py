@@ -12,12 +12,14 @@ from windlass.cluster.config import HEAD, ClusterConfig, NodeGroupConfig
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import Machine
 from windlass.cluster.nodes.host import NodeHost
+from windlass.cluster.nodes.kept_logs import keep_logs
 from windlass.cluster.nodes.sync import copy_files, packed_files
 from windlass.cluster.places import MachinePlace
 from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
+from windlass.supervise.node.ending import KEEP_FAILED_S
 from windlass.supervise.node.spec import NodeSpec, NodeStatus
 
-__all__ = ["PAUSE_S", "NodeStarter", "Report"]
+__all__ = ["PAUSE_S", "NodeStarter", "Report", "ready_words"]
 
 Report = Callable[[str], None]
 """Called with a line for the user when something happens."""
@@ -27,6 +29,11 @@ _START_S = 900.0
 _RAY_PORT = 6379
 _STORE_PORT = 6380
 """Ports on a rented head, which is the cluster's alone: Ray's own, and the one after it."""
+
+
+def ready_words(name: str, status: NodeStatus) -> str:
+    """Return the line of a node that is ready, with what its agent warns about."""
+    return f"{name} is ready" + (f"; {status.message}" if status.message else "")
 
 
 class NodeStarter:
@@ -73,8 +80,7 @@ class NodeStarter:
             self._has_failed_head = self._has_failed_head or name == self._head_id
             self._report(f"{name}: {error.message}")
         else:
-            warning = self.statuses[name].message
-            self._report(f"{name} is ready" + (f"; {warning}" if warning else ""))
+            self._report(ready_words(name, self.statuses[name]))
 
     def is_done(self, machines: Sequence[Machine]) -> bool:
         """Return whether every machine's node is ready or has failed."""
@@ -109,13 +115,23 @@ class NodeStarter:
                 if status.state == "ready":
                     return status
                 if status.state in {"failed", "ended"}:
-                    message = f"{host.shell.name}: {status.message or status.state}"
-                    hint = f"windlass cluster logs {self._home.name} --node {machine.id}"
-                    raise PreconditionError(message, hint=hint, code=status.code or "node-failed")
+                    raise self._failure(host, machine, status)
             if self._has_failed_head:
                 raise PreconditionError(f"{host.shell.name}: the head failed", code="node-failed")
             time.sleep(PAUSE_S)
         raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
+
+    def _failure(self, host: NodeHost, machine: Machine, status: NodeStatus) -> PreconditionError:
+        """Return the error of a node that failed; the logs of a rented one are kept here, since its machine will end."""
+        message = f"{host.shell.name}: {status.message or status.state}"
+        hint = f"windlass cluster logs {self._home.name} --node {machine.id}"
+        if self._place.provider.is_rented:
+            hint += f"; its machine ends itself {KEEP_FAILED_S / 60:g} minutes after the failure"
+            try:
+                keep_logs(self._home, host, machine)
+            except WindlassError as error:
+                message += f" (its logs were not fetched: {error.message})"
+        return PreconditionError(message, hint=hint, code=status.code or "node-failed")
 
     def _first_status(self, host: NodeHost, machine: Machine, end_s: float) -> NodeStatus | None:
         """Return what a machine's agent last said; a rented machine that still boots is asked again."""

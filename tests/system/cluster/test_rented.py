@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from windlass.cluster.home import find_cluster
+from windlass.cluster.nodes.kept_logs import find_kept_logs
 from windlass.cluster.providers.virtual.records import CloudFolder
 from windlass.runs.home import Home
 
@@ -67,3 +68,23 @@ def test_a_killed_client_doubles_and_leaks_no_machine(tmp_path: Path) -> None:
     records = CloudFolder(cluster.path / "virtual").read()
     assert not records.living
     assert [each.group for each in records.machines.values()] == ["head"]
+
+
+def test_a_head_whose_set_up_failed_keeps_its_machine_for_the_next_up_and_its_logs_are_here(tmp_path: Path) -> None:
+    line = "test -e ~/once || { touch ~/once; echo no luck; exit 3; }"
+    (tmp_path / "cluster.yaml").write_text(FILE + f"setup: ['{line}']\n")
+    try:
+        said, _ = (first := windlass(tmp_path, "up", "cluster.yaml", "--yes")).communicate(timeout=600)
+        assert first.returncode == 8, said
+        assert "exited with 3" in said
+        assert "no luck" in said
+        assert "its machine ends itself 15 minutes after the failure" in said
+        cluster = find_cluster(Home(tmp_path / "home"), "rented")
+        assert "no luck" in find_kept_logs(cluster, "head")[1].read_text()
+        said, _ = (again := windlass(tmp_path, "up", "cluster.yaml", "--yes")).communicate(timeout=600)
+        assert again.returncode == 0, said
+        assert len(CloudFolder(cluster.path / "virtual").read().machines) == 1
+    finally:
+        last = windlass(tmp_path, "down", "rented", "--yes")
+        said, _ = last.communicate(timeout=600)
+    assert last.returncode == 0, said

@@ -9,7 +9,6 @@ import click
 
 from windlass.cli.cluster.bringing import archive_of, place_of
 from windlass.cli.cluster.options import (
-    complete_clusters,
     complete_nodes,
     name_option,
     target_argument,
@@ -18,10 +17,11 @@ from windlass.cli.cluster.options import (
 )
 from windlass.cli.cluster.running import Printer, follow_printed
 from windlass.cli.cluster.sessions import terminal_session
+from windlass.cli.completion.files import complete_clusters
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.screen import emit, tell
 from windlass.cli.verb import verb
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError, UsageError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.cluster.nodes.commands import ClusterNode
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOKING"]
 
-_LOGS = ("agent", "setup", "ray", "monitor", "monitor-errors")
 _PAUSE_S = 0.5
 
 
@@ -67,13 +66,13 @@ def logs_command(name: str, node: str, run: str, follow: bool) -> int:
     if node and run:
         message = "`--node` and `--run` are mutually exclusive: commands run on the head"
         raise UsageError(message, hint="give one of them", code="conflicting-options")
-    found = _node(name, node or "head")
     if node:
-        return _print_logs(found, _LOGS, follow)
+        return _print_node_logs(name, node, follow)
+    found = _node(name, "head")
     runs = found.runs()
     if not run and not runs:
         tell(f"no command ran on {name} yet; these are the logs of its head")
-        return _print_logs(found, _LOGS, follow)
+        return _print_logs(found, follow)
     chosen = run or runs[-1]
     if follow:
         return follow_printed(found, chosen, ends_on_interrupt=False)
@@ -82,16 +81,38 @@ def logs_command(name: str, node: str, run: str, follow: bool) -> int:
     return 0
 
 
-def _print_logs(node: ClusterNode, names: tuple[str, ...], follow: bool) -> int:
-    """Print logs of a node one after the other or, with `follow`, as they grow."""
-    printer, at = Printer(), dict.fromkeys(names, 0)
+def _print_node_logs(name: str, word: str, follow: bool) -> int:
+    """Print the logs of a node: its own or, if it does not respond any more, those that were kept when it failed."""
+    from windlass.cluster.home import find_cluster
+    from windlass.cluster.nodes.kept_logs import find_kept_logs
+    from windlass.runs.home import Home
+
+    try:
+        node = _node(name, word)
+    except WindlassError as error:
+        kept = find_kept_logs(find_cluster(Home.default(), name), word)
+        if not kept:
+            raise
+        tell(f"{error.message}; these are the logs that were fetched when the node failed")
+        for path in kept:
+            tell(f"-- {path.name}")
+            Printer().output(path.read_bytes())
+        return 0
+    return _print_logs(node, follow)
+
+
+def _print_logs(node: ClusterNode, follow: bool) -> int:
+    """Print the logs of a node one after the other or, with `follow`, as they grow."""
+    from windlass.cluster.nodes.kept_logs import NODE_LOGS
+
+    printer, at = Printer(), dict.fromkeys(NODE_LOGS, 0)
     shown = ""
     try:
         while True:
             has_more = False
-            for name in names:
+            for name in NODE_LOGS:
                 piece = node.read_log(name, at[name], printer)
-                if piece and shown != name and len(names) > 1:
+                if piece and shown != name:
                     tell(f"-- {name}.log")
                     shown = name
                 printer.output(piece)

@@ -45,7 +45,8 @@ from windlass.supervise.node.ray_node import (
     ray_options,
     scratch_of,
 )
-from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeSpec, NodeStatus
+from windlass.supervise.node.ray_versions import ray_warning
+from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeStatus
 from windlass.supervise.node.store import NodeStore
 
 __all__ = ["end_node", "ray_options", "start_node"]
@@ -53,7 +54,6 @@ __all__ = ["end_node", "ray_options", "start_node"]
 _LOOK_S = 0.25
 _START_S = 600.0
 _END_S = 60.0
-_NO_TOKENS = "this Ray ignores the cluster's token: whoever reaches its ports can use it (2.52 and newer refuse them)"
 _SHUTDOWN_AGAIN_S = 5.0
 
 
@@ -134,7 +134,7 @@ class _Agent:
             group=self._spec.group,
             address=self._address,
         )
-        self._python = self._warning = ""
+        self._python = self._version = self._warning = ""
         self._store: NodeStore | None = None
         self._link: HeadLink | None = None
         self._monitor: RayMonitor | None = None
@@ -166,7 +166,8 @@ class _Agent:
             self._end_machine()
             return 0
         except PreconditionError as error:
-            self._end("failed", error.message, error.code)
+            untested = ray_warning(self._version) if self._version and error.code == "ray-failed" else ""
+            self._end("failed", "; ".join(filter(None, (error.message, untested))), error.code)
         except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
             _log(traceback.format_exc())
             self._end("failed", f"{type(error).__name__}: {error}", "node-failed")
@@ -310,9 +311,10 @@ class _Agent:
                     raise PreconditionError(
                         f"{event['error']}: {last_lines(self._folder.log('ray'))}", code="ray-failed"
                     )
+                self._version = event.get("version", self._version)
                 if "started" in event:
                     os.close(reading)
-                    self._warning = "" if event.get("authenticates", True) else _NO_TOKENS
+                    self._warning = ray_warning(self._version, authenticates=event.get("authenticates", True))
                     return [int(each) for each in event["started"]]
             if not piece:
                 raise PreconditionError(f"Ray did not start: {last_lines(self._folder.log('ray'))}", code="ray-failed")
