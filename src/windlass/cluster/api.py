@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome, find_cluster
 from windlass.cluster.loading import load_cluster
 from windlass.cluster.nodes.commands import ClusterNode, find_head, new_run_name, shell_command
@@ -16,7 +17,7 @@ from windlass.cluster.plan import plan_up
 from windlass.cluster.up import bring_down, bring_up
 from windlass.cluster.view import ClusterView, view_of
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import NotFoundError, SpecError
+from windlass.core.errors import NotFoundError, SpecError, WindlassError
 from windlass.runs.home import Home
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.node.commands import PYTHON, NodeCommand
@@ -95,27 +96,44 @@ class Cluster:
     home: ClusterHome
 
     @classmethod
-    def up(cls, file: str | Path, *, report: Callable[[str], None] = lambda line: None) -> Cluster:
+    def up(
+        cls,
+        file: str | Path,
+        *,
+        keep_on_failure: bool = False,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> Cluster:
         """Bring a cluster up, without a question; returns when Ray runs on all nodes. Idempotent.
+
+        If that fails or is interrupted, the cluster is brought down again, since no `with` block is there to do it. A cluster
+        that had machines before the call is left as it is.
 
         Args:
             file: the cluster's file, ours or Ray's.
+            keep_on_failure: leave what was made, to look at it or to call again.
             report: called with a line when something happens.
 
         Raises:
             SpecError: the file is refused, or what would fail on rented machines.
-            WindlassError: it is not up as the file says; nodes that are ready stay.
+            WindlassError: it is not up as the file says.
         """
         config = load_cluster(Path(file)).config
         home = Home.default()
         archive = ensure_archive(home.cache / "archives")
         cluster = ClusterHome.create(home, config)
         place = open_place(config, cluster=cluster.id, folder=cluster.path, archive=archive)
-        if place.provider.is_rented and not cluster.state().living():
+        before = cluster.state()
+        if place.provider.is_rented and not before.living():
             problems = plan_up(config, place.provider).problems
             if problems:
                 raise SpecError(problems)
-        bring_up(cluster, config, place, archive=archive, report=report)
+        is_new = not (before.living() or before.open_intents)
+        try:
+            bring_up(cluster, config, place, archive=archive, report=report)
+        except BaseException as error:  # an interrupt, too: nobody else would bring it down
+            if is_new and not keep_on_failure and not _is_of_another(error):
+                _bring_down_after(error, cluster, config, place, report)
+            raise
         return cls(home=cluster)
 
     @classmethod
@@ -171,6 +189,24 @@ class Cluster:
 
     def _place(self, archive: Path) -> MachinePlace:
         return open_place(self.home.config(), cluster=self.home.id, folder=self.home.path, archive=archive)
+
+
+def _is_of_another(error: BaseException) -> bool:
+    """Return whether another command holds the cluster, so that what it has is not this call's."""
+    return isinstance(error, WindlassError) and error.code == "in-use"
+
+
+def _bring_down_after(
+    error: BaseException, home: ClusterHome, config: ClusterConfig, place: MachinePlace, report: Callable[[str], None]
+) -> None:
+    """Bring down what a failed `up` made; a failure of that is a note of the first error."""
+    report(f"{home.name} is not up, and is brought down")
+    try:
+        bring_down(home, config, place, report=report)
+    except WindlassError as second:
+        text = f"{home.name} was not brought down: {second.message}; `windlass cluster down {home.name}` does it"
+        report(text)
+        error.add_note(text)
 
 
 def _archive() -> Path:

@@ -1,0 +1,113 @@
+"""`with Cluster.up(...)` that fails: what the call made ends, what was there before stays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_plan import AWS, config_of
+from windlass.cluster import Cluster, api
+from windlass.cluster.home import ClusterHome
+from windlass.cluster.machine import Choice, Machine
+from windlass.cluster.nodes.host import NodeHost
+from windlass.cluster.places import MachinePlace
+from windlass.cluster.providers.protocol import CreateRequest
+from windlass.core.clock import FakeClock
+from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
+from windlass.record import journal
+from windlass.runs.home import Home
+from windlass.testing.fake_cloud import FakeCloud
+
+
+class Scene:
+    """A cluster whose machines are made, and whose head fails with `error`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = FakeClock()
+        self.cloud = FakeCloud(self.clock, random.Random(0), window_s=0.0)
+        self.file, self.home = folder / "cluster.yaml", Home(folder / "home")
+        self.file.write_text(AWS)
+        self.error: BaseException = UnreachableError("no route to the head", code="site-unreachable")
+        self.closed: list[str] = []
+        self.close: Callable[[], None] = lambda: self.closed.append("closed")
+        self.lines: list[str] = []
+        monkeypatch.setenv("WINDLASS_HOME", str(self.home.path))
+        monkeypatch.setattr(api, "open_place", lambda *_, **__: self.place())
+        monkeypatch.setattr(api, "ensure_archive", lambda folder: folder / "windlass.pyz")
+
+    def host(self, machine: Machine) -> NodeHost:
+        raise self.error
+
+    def place(self) -> MachinePlace:
+        return MachinePlace(provider=self.cloud, host=self.host, close=self.close)
+
+    def up(self, **options: bool) -> BaseException:
+        """Return the error of `up`."""
+        with pytest.raises(BaseException) as caught:
+            Cluster.up(self.file, report=self.lines.append, **options)
+        return caught.value
+
+    def cluster(self) -> ClusterHome:
+        return ClusterHome.create(self.home, config_of(AWS))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [UnreachableError("no route", code="x"), AssertionError("a bug"), KeyboardInterrupt()])
+def test_what_a_failed_up_made_is_brought_down(scene: Scene, kind: BaseException) -> None:
+    scene.error = kind
+    assert scene.up() is kind
+    assert scene.cloud.made.total() == 1
+    assert scene.cloud.alive() == []
+    assert scene.closed == ["closed"]
+    assert scene.lines[-2:] == ["lab is not up, and is brought down", "m0 ended"]
+    assert Cluster.find("lab").home.state().is_closed
+
+
+def test_it_stays_where_the_caller_wants_that(scene: Scene) -> None:
+    assert scene.up(keep_on_failure=True) is scene.error
+    assert [each.group for each in scene.cloud.alive()] == ["head"]
+    assert Cluster.find("lab").home.state().wanted == "up"
+
+
+def test_a_cluster_that_had_machines_before_is_left_alone(scene: Scene) -> None:
+    scene.up(keep_on_failure=True)
+    assert scene.up() is scene.error
+    assert [each.group for each in scene.cloud.alive()] == ["head"]
+
+
+def test_a_cluster_that_may_have_machines_before_is_left_alone(scene: Scene) -> None:
+    cluster = scene.cluster()
+    with cluster.acting() as writer:
+        writer.append("cluster.wanted", state="up", why="")
+        writer.append("cluster.intent", token="1", group="head", count=1, choice={"type": "small"})
+    choice = Choice(type="small")
+    scene.cloud.add(CreateRequest(token="1", cluster=cluster.id, group="head", count=1, choice=choice))
+    assert scene.up() is scene.error
+    assert len(scene.cloud.alive()) == 1
+
+
+def test_what_another_command_makes_is_left_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_LOCK_WAIT_S", 0.1)
+    with scene.cluster().acting():
+        error = scene.up()
+        assert isinstance(error, PreconditionError)
+        assert error.code == "in-use"
+    assert scene.lines == []
+
+
+def test_an_end_that_fails_is_a_note_of_the_first_error(scene: Scene) -> None:
+    def refuse() -> None:
+        raise WindlassError("the group is in use", code="provider-refused")
+
+    scene.close = refuse
+    assert scene.up() is scene.error
+    text = "lab was not brought down: the group is in use; `windlass cluster down lab` does it"
+    assert text in scene.error.__notes__
+    assert scene.lines[-1] == text
