@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["COMPONENTS", "Component", "is_present", "is_required"]
+__all__ = ["COMPONENTS", "OLD_RAY", "Component", "is_present", "is_required"]
+
+OLD_RAY = Path(__file__).resolve().parents[2] / ".venv-ray240"
+"""Environment of `make setup` that holds the oldest Ray that clusters are tested with, and nothing of windlass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,10 @@ COMPONENTS: dict[str, Component] = {
     "podman": Component(is_present=_has_podman, remedy="run `make lab` and the tests as root, as for docker"),
     "ps": _program("ps"),
     "ray": _module("ray"),
+    "ray-2.40": Component(
+        is_present=lambda: (OLD_RAY / ".made").exists(),
+        remedy=f"run `make {OLD_RAY.name}/.made` with Python 3.11 or 3.12",
+    ),
     "s3": _module("moto"),
     "root": Component(is_present=lambda: os.geteuid() == 0, remedy="run the tests as root"),
     "sklearn": _module("sklearn"),

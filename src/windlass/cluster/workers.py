@@ -12,7 +12,7 @@ from windlass.cluster.machine import Machine
 from windlass.cluster.nodes.report import HeadReport, fetch_report
 from windlass.cluster.places import MachinePlace
 from windlass.cluster.providers.protocol import Provider
-from windlass.cluster.starting import Report
+from windlass.cluster.starting import Report, ready_words
 from windlass.cluster.state import NO_CAPACITY
 from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError, WaitTimeoutError
@@ -45,7 +45,7 @@ def await_workers(
         for name, status in found.statuses.items():
             if name not in said and status.state in {"ready", "failed"}:
                 said.add(name)
-                report(f"{name} is ready" if status.state == "ready" else f"{name}: {status.message}")
+                report(ready_words(name, status) if status.state == "ready" else f"{name}: {status.message}")
         missing = _missing(config, found)
         if not missing:
             return dict(found.statuses)

@@ -88,7 +88,7 @@ class ScalingLab:
         status = self.host.status(self.head.token)
         assert status is not None
         variables = {"RAY_ADDRESS": status.head, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.home.token}
-        out = self.shell([sys.executable, "-c", PREFIX + program], timeout_s=timeout_s, env=variables)
+        out = self.shell([self.config.python, "-c", PREFIX + program], timeout_s=timeout_s, env=variables)
         (line,) = [each for each in out.splitlines() if each.startswith("RESULT ")]
         return json.loads(line.partition(" ")[2])
 
@@ -120,9 +120,9 @@ class ScalingLab:
 
 
 @contextmanager
-def scaling_lab(folder: Path, text: str = FILE) -> Iterator[ScalingLab]:
-    """Return a cluster that is gone afterwards."""
-    lab = ScalingLab(folder, text.format(python=sys.executable))
+def scaling_lab(folder: Path, text: str = FILE, *, python: str = sys.executable) -> Iterator[ScalingLab]:
+    """Return a cluster that is gone afterwards; `python` has the Ray of its nodes."""
+    lab = ScalingLab(folder, text.format(python=python))
     try:
         yield lab
     finally:

@@ -3,8 +3,8 @@
     <user's python> windlass.pyz ray-start SPEC
 
 Ray's command line code starts them in this process, so that importing Ray overlaps with the start of other nodes.
-Events are JSON lines on a descriptor: `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`. Ray's modules
-are imported by name at run time, since code in the archive must not depend on a package.
+Events are JSON lines on a descriptor: `version` of Ray, `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`.
+Ray's modules are imported by name at run time, since code in the archive must not depend on a package.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ def ray_start_main(arguments: Sequence[str]) -> int:
     except ImportError as error:
         say(error=f"`{error.name or error}` is not installed", cause="setup-failed")
         return 1
+    version = getattr(importlib.import_module("ray"), "__version__", "")
+    if version:
+        say(version=version)
     # If grpc is installed, Ray's client server would open a port; `ray start` has no option against it.
     scripts.get_ray_client_dependency_error = lambda: "disabled by windlass"
     _extend_node_wait()
@@ -81,7 +84,7 @@ def ray_start_main(arguments: Sequence[str]) -> int:
     else:
         _wait_for_head(spec)
     try:
-        scripts.cli(_command(spec), standalone_mode=False)
+        scripts.cli(_command(spec, has_label_words=hasattr(scripts, "parse_node_labels_string")), standalone_mode=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - every reason is reported
         say(error=f"`ray start` failed: {_first_line(error)}", cause="start-failed")
         return 1
@@ -132,8 +135,18 @@ def _event_writer(fd: int) -> _SAY:
     return say
 
 
-def _command(spec: StartSpec) -> list[str]:
-    return ["start", f"--address={spec.address}" if spec.rank else "--head", *spec.options]
+def _command(spec: StartSpec, *, has_label_words: bool = True) -> list[str]:
+    options = [each if has_label_words else _old_labels(each) for each in spec.options]
+    return ["start", f"--address={spec.address}" if spec.rank else "--head", *options]
+
+
+def _old_labels(option: str) -> str:
+    """Return an option as versions of Ray read it that have labels only as JSON, such as 2.40."""
+    name, _, words = option.partition("=")
+    if name != "--labels":
+        return option
+    pairs = (word.partition("=") for word in words.split(","))
+    return f"--labels={json.dumps({key: value for key, _, value in pairs})}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,6 +26,8 @@ _FIRST_TURN_S = 180.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 _STEADY_S = 60.0
+_BOOT_LIMIT = {"RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "3600"}
+"""How long Ray's autoscaler lets a machine boot and set up its node before it replaces it; Ray 2.40 has five minutes."""
 
 
 def check_scaling_python(python: str, environ: Mapping[str, str]) -> None:
@@ -62,7 +64,8 @@ class RayMonitor:
         self._folder, self._python, self._head = folder, python, head
         code = str(folder.path / "code.zip")
         paths = [code, *filter(None, [environ.get("PYTHONPATH", "")])]
-        self._environ = {**environ, "PYTHONPATH": os.pathsep.join(paths), "RAY_enable_autoscaler_v2": "1"}
+        ours = {"PYTHONPATH": os.pathsep.join(paths), "RAY_enable_autoscaler_v2": "1"}
+        self._environ = {**_BOOT_LIMIT, **environ, **ours}
         self._process: ProcessId | None = None
         self._began_s = self._due_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
