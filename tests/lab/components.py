@@ -110,7 +110,7 @@ COMPONENTS: dict[str, Component] = {
     "ps": _program("ps"),
     "ray": _module("ray"),
     "ray-2.40": Component(
-        is_present=lambda: (OLD_RAY / ".made").exists(),
+        is_present=(OLD_RAY / ".made").exists,
         remedy=f"run `make {OLD_RAY.name}/.made` with Python 3.11 or 3.12",
     ),
     "s3": _module("moto"),

@@ -85,6 +85,24 @@ def test_a_worker_joins_when_the_head_is_in_the_table(ray: types.SimpleNamespace
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("reads_words", "option"),
+    [(True, "--labels=kind=worker,zone=a"), (False, '--labels={"kind": "worker", "zone": "a"}')],
+    ids=["words", "json"],
+)
+def test_the_version_is_told_and_labels_are_as_it_reads_them(
+    ray: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, reads_words: bool, option: str
+) -> None:
+    monkeypatch.setattr(sys.modules["ray"], "__version__", "2.40.0", raising=False)
+    if reads_words:
+        scripts = sys.modules["ray.scripts.scripts"]
+        monkeypatch.setattr(scripts, "parse_node_labels_string", lambda text: {}, raising=False)
+    code, told = run({"rank": 1, "options": ("--labels=kind=worker,zone=a", "--port=1")})
+    assert (code, told[0]) == (0, {"version": "2.40.0"})
+    assert ray.commands[0][2:] == [option, "--port=1"]
+
+
+@pytest.mark.system
 def test_the_newest_ray_knows_tokens(need: Callable[[str], None]) -> None:
     need("ray")
     assert ray_start.authenticates()
