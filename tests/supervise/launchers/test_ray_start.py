@@ -140,6 +140,23 @@ def test_a_node_is_looked_for_as_long_as_its_raylet_lives(
     assert services.get_node("h:1") == "found"
 
 
+@pytest.mark.system
+@pytest.mark.parametrize(("rank", "folder"), [(0, None), (1, "/own")])
+def test_a_worker_keeps_its_folder_where_ray_drops_the_option(
+    ray: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, rank: int, folder: str | None
+) -> None:
+    class RayParams:
+        def __init__(self, temp_dir: str | None = None) -> None:
+            self.temp_dir = temp_dir
+
+    parameter = types.ModuleType("ray._private.parameter")
+    parameter.__dict__["RayParams"] = RayParams
+    monkeypatch.setitem(sys.modules, "ray._private.parameter", parameter)
+    assert run({"rank": rank, "options": ("--temp-dir=/own",)})[0] == 0
+    assert RayParams().temp_dir == folder
+    assert RayParams(temp_dir="/other").temp_dir == "/other"
+
+
 def test_no_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     code, told = _without_ray()

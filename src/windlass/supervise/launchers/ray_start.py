@@ -83,6 +83,7 @@ def ray_start_main(arguments: Sequence[str]) -> int:
         counting.start()
     else:
         _wait_for_head(spec)
+        _keep_folder(spec)
     try:
         scripts.cli(_command(spec, has_label_words=hasattr(scripts, "parse_node_labels_string")), standalone_mode=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - every reason is reported
@@ -123,6 +124,26 @@ def _extend_node_wait() -> None:
             time.sleep(_POLL_S)
 
     services.get_node = get_node
+
+
+def _keep_folder(spec: StartSpec) -> None:
+    """Give a worker the temporary folder of its options.
+
+    Versions such as 2.40 drop the option and use the path of the head's folder, which nobody here made private or removes.
+    """
+    folders = [option.partition("=")[2] for option in spec.options if option.startswith("--temp-dir=")]
+    try:
+        parameters: Any = importlib.import_module("ray._private.parameter").RayParams
+    except (ImportError, AttributeError):
+        return  # private names, as above
+    initialize = parameters.__init__
+
+    def initialize_with_folder(self: Any, *words: object, **options: object) -> None:
+        initialize(self, *words, **options)
+        if folders and self.temp_dir is None:
+            self.temp_dir = folders[0]
+
+    parameters.__init__ = initialize_with_folder
 
 
 def _event_writer(fd: int) -> _SAY:
