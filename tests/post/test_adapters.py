@@ -249,7 +249,7 @@ def test_two_processes_that_shard_train_the_same_adapter(tmp_path: Path, base: P
     overrides = adapted(
         tmp_path, base, *without, "parallel.data=fsdp", f"checkpoint.folder={tmp_path / 'two'}"
     ).overrides
-    for found in run_distributed_test(_steps, num_processes=2, args=(overrides,)):
+    for found in run_distributed_test(_steps, num_processes=2, args=(overrides,), timeout_s=600.0):
         for name, value in parts(alone)[0].items():
             assert torch.allclose(torch.tensor(found[name]), value.flatten(), atol=1e-5), name
     assert equal(parts(alone)[1], dict(load_model(str(base)).state_dict()))

@@ -161,7 +161,7 @@ def test_processes_share_the_prompts_of_an_evaluation(tmp_path: Path, prompts: P
         *(() if recipe == "sft" else ("rollout.max_new_tokens=4", "rollout.num_slots=4")),
     )
     both = (*settings, f"checkpoint.folder={tmp_path / 'two'}")
-    first, second = run_distributed_test(_trained, num_processes=2, args=(recipe, both))
+    first, second = run_distributed_test(_trained, num_processes=2, args=(recipe, both), timeout_s=600.0)
     assert first == second
     assert sorted(first[0]) == [0, 1, 2]
     alone, _ = _trained(World(device=torch.device("cpu")), recipe, (*settings, f"checkpoint.folder={tmp_path / 'one'}"))

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.hosts import wait_until
 from tests.lab.ray import RAY_ENV, LocalRay
 from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
 from tests.post.test_grpo_async import BOUND, check_samples
 from windlass.core.errors import PreconditionError
+from windlass.post.control.shared import SharedRollouts
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.parallel.ray_processes import RayProcesses
 
@@ -28,7 +30,7 @@ import time
 from windlass.train.parallel import ray_processes
 ray_processes._END_S = 0.1
 others = ray_processes.RayProcesses(2, ["train", "nowhere.yaml"])
-time.sleep(300)
+time.sleep(600)
 """
 """A first learner that waits for one that ends before they meet."""
 
@@ -42,6 +44,11 @@ class LoseNode(TrainerCallback):
 
     def on_step_end(self) -> None:
         if self.trainer.step == 3:
+            source = rollouts_of(self.trainer)._source
+            assert isinstance(source, SharedRollouts)
+            assert source._rollouts is not None
+            workers = source._rollouts._workers
+            wait_until(lambda: sum(each.has_joined for each in list(workers.values())) == 2, "both workers generate", timeout_s=300.0)
             self.ray.kill("second")
         self.deaths = rollouts_of(self.trainer).metrics.get("rollout/worker_deaths", 0.0)
 
@@ -84,7 +91,7 @@ def test_learners_spread_over_nodes_end_with_each_other(
         lab.add("second", num_cpus=2)
         environ = {**os.environ, "RAY_ADDRESS": lab.address, "OMP_NUM_THREADS": "1"}
         two = [*words, "--ray-learners", "2"]
-        done = subprocess.run(two, env=environ, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(two, env=environ, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "training on 2 processes" in done.stderr
         monkeypatch.setenv("RAY_ADDRESS", lab.address)
@@ -92,7 +99,7 @@ def test_learners_spread_over_nodes_end_with_each_other(
             RayProcesses(5, [])
         assert caught.value.code == "ray-no-room"
         ended = subprocess.run(
-            [sys.executable, "-c", WAITING], env=environ, capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", WAITING], env=environ, capture_output=True, text=True, timeout=600
         )
         assert ended.returncode == 1
         assert "process 1 of 2 ended: exit code " in ended.stderr

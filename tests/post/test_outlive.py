@@ -54,19 +54,21 @@ def test_learners_that_are_killed_leave_workers_that_join_the_next_one(tmp_path:
     words = [sys.executable, "-m", "windlass", "train", "grpo", *grpo(tmp_path, base, *settings).overrides]
     with ExitStack() as stack:
         workers = [stack.enter_context(worker(tmp_path)) for _ in range(2)]
-        for want in (2, 5, 9):
+        for number in (1, 2, 3):
+            want = num_steps_stored(tmp_path / "run") + number + 1  # of its own: it began again at a checkpoint
             process = subprocess.Popen(words, env=ENVIRON)
             deadline = time.monotonic() + 300
-            while process.poll() is None and num_steps_stored(tmp_path / "run") < want:
+            while num_steps_stored(tmp_path / "run") < want:
+                assert process.poll() is None, "it ended by itself"
                 assert time.monotonic() < deadline, "no step in five minutes"
                 time.sleep(0.005)
             process.kill()
-            assert process.wait() in (-signal.SIGKILL, 0)
+            assert process.wait() == -signal.SIGKILL
         assert [each.poll() for each in workers] == [None, None], (tmp_path / "worker.txt").read_text()
         last = trainer_of(grpo(tmp_path, base, *settings))
         assert last.fit().is_finished
         assert "rollout/unproven" not in rollouts_of(last).metrics
-        assert [each.wait(30) for each in workers] == [0, 0], (tmp_path / "worker.txt").read_text()
+        assert [each.wait(300) for each in workers] == [0, 0], (tmp_path / "worker.txt").read_text()
     check_samples(tmp_path / "run", 24)
     assert (tmp_path / "run" / ADDRESS_FILE).stat().st_mode & 0o777 == 0o600
     address = LearnerAddress.read(tmp_path / "run")
@@ -199,7 +201,7 @@ def test_samples_of_versions_ahead_wait_until_the_learner_has_made_the_same_weig
 
 
 def until(is_true: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 300
     while not is_true():
         assert time.monotonic() < deadline_s, what
         time.sleep(0.005)

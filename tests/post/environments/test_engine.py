@@ -48,7 +48,7 @@ def encoder(template: str = "plain") -> ChatEncoder:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[EpisodePool]:
-    pool = EpisodePool({PATIENT: {}, TALKER: {}, HOSTILE: {}}, deadline_s=20.0, num_workers=8)
+    pool = EpisodePool({PATIENT: {}, TALKER: {}, HOSTILE: {}}, deadline_s=120.0, num_workers=8)
     yield pool
     pool.close()
 
@@ -136,7 +136,7 @@ def test_tokens_and_turns_are_bounded_and_the_environment_scores_what_it_has(poo
 def test_first_messages_of_an_environment_are_read(pool: EpisodePool) -> None:
     plain = encoder()
     name = f"{PATIENT}"
-    own = EpisodePool({name: {"first": "hello "}}, deadline_s=20.0, num_workers=2)
+    own = EpisodePool({name: {"first": "hello "}}, deadline_s=120.0, num_workers=2)
     engine = EnvironmentEngine(fake(), own, plain, {name: 1})
     work = request(1, 0, name, plain)
     sample = finish(engine, [work])[work.id]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.post.environments.test_process import turns
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.post.environments.process import EpisodePool
 from windlass.post.environments.protocol import Reply, Turn
@@ -48,7 +49,7 @@ def said(turn: Turn) -> str:
     ],
 )
 def test_code_is_run_and_its_output_read(text: str, output: str) -> None:
-    tool = PythonTool(timeout_s=2.0)
+    tool = PythonTool(timeout_s=2.0 if "stopped after" in output else 120.0)  # a program begins late on a busy machine
     assert tool.reset({}, 0) == Turn()
     assert output in said(tool.step(Reply(text=text)))
     assert tool.step(Reply(text="the answer is 42")) == Turn(is_done=True)
@@ -57,12 +58,11 @@ def test_code_is_run_and_its_output_read(text: str, output: str) -> None:
 @needs_sandbox
 @pytest.mark.system
 def test_the_tool_runs_in_the_process_of_an_episode() -> None:
-    pool = EpisodePool({"python": {}}, deadline_s=30.0, num_workers=2)
+    pool = EpisodePool({"python": {"timeout_s": 120.0}}, deadline_s=240.0, num_workers=2)
     number = pool.begin("python", {}, seed=0)
-    assert [turn.error for _, turn in pool.poll(60.0)] == [""]
+    assert turns(pool, 1)[number].error == ""
     pool.step(number, Reply(text="```python\nprint(2**10)\n```"))
-    ((_, turn),) = pool.poll(60.0)
-    assert said(turn) == "1024"
+    assert said(turns(pool, 1)[number]) == "1024"
     pool.close()
 
 

@@ -27,6 +27,7 @@ from windlass.post.control.scoring import AnswerScorer
 from windlass.post.rewards import cgroup, sandbox
 from windlass.post.rewards.code import code, code_of
 from windlass.post.rewards.pool import PoolConfig, RewardPool, RewardRequest
+from windlass.post.rewards.protocol import Score
 from windlass.post.rewards.registry import find_verifier
 from windlass.post.rewards.sandbox import SandboxConfig, missing, run
 from windlass.post.rollout.types import Sample, SampleId
@@ -34,7 +35,8 @@ from windlass.train.data.tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.system
 
-QUICK = SandboxConfig(timeout_s=10.0, num_processes=16, memory_bytes=128 << 20)
+SMALL = SandboxConfig(timeout_s=120.0, num_processes=16, memory_bytes=128 << 20)
+"""For programs that end by themselves, however busy the machine is."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +57,8 @@ def _is_sandboxed(entry: Path) -> bool:
 
 def test_a_program_runs_under_another_uid_without_environment_and_input() -> None:
     outcome = run(
-        "import os, sys; print(os.getuid() >= 61184, sorted(os.environ), repr(sys.stdin.read()), os.getcwd())"
+        "import os, sys; print(os.getuid() >= 61184, sorted(os.environ), repr(sys.stdin.read()), os.getcwd())",
+        SMALL,
     )
     assert (outcome.end, outcome.code) == ("exit", 0)
     assert outcome.output.decode() == "True ['HOME', 'LANG', 'PATH'] '' /tmp\n"
@@ -63,20 +66,20 @@ def test_a_program_runs_under_another_uid_without_environment_and_input() -> Non
 
 def test_a_fork_bomb_is_bounded() -> None:
     program = "import os, time\nn = 0\nfor _ in range(10):\n    try: os.fork()\n    except OSError: n = 1\nprint(n)\n"
-    outcome = run(program + "time.sleep(0.2)", QUICK)
+    outcome = run(program + "time.sleep(2)", SMALL)  # so long that all live at the same time
     lines = outcome.output.split()
     assert b"1" in lines
-    assert len(lines) <= QUICK.num_processes
+    assert len(lines) <= SMALL.num_processes
 
 
 def test_a_memory_bomb_is_bounded() -> None:
     program = (
         "import os, time\nfor _ in range(7):\n    if os.fork() == 0: break\n"
-        "held = bytearray(64 << 20)\nfor i in range(0, len(held), 4096): held[i] = 1\ntime.sleep(0.5)\nprint('held', flush=True)"
+        "held = bytearray(64 << 20)\nfor i in range(0, len(held), 4096): held[i] = 1\ntime.sleep(3)\nprint('held', flush=True)"
     )
-    outcome = run(program, QUICK)
+    outcome = run(program, SMALL)
     assert outcome.output.count(b"held") <= 1
-    assert b"MemoryError" in run("bytearray(10 << 30)", QUICK).errors
+    assert b"MemoryError" in run("bytearray(10 << 30)", SMALL).errors
 
 
 def test_home_and_vault_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,22 +88,22 @@ def test_home_and_vault_are_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     (home / "vault.json").write_text("secret")
     os.chmod(home / "vault.json", 0o666)
     monkeypatch.setenv("WINDLASS_HOME", str(home))
-    outcome = run(f"open({str(home / 'vault.json')!r})", QUICK)
+    outcome = run(f"open({str(home / 'vault.json')!r})", SMALL)
     assert b"FileNotFoundError" in outcome.errors
-    assert b"FileNotFoundError" in run(f"import os; os.listdir({str(tmp_path)!r})", QUICK).errors
-    assert b"No such file" in run("open('/etc/shadow')", QUICK).errors
+    assert b"FileNotFoundError" in run(f"import os; os.listdir({str(tmp_path)!r})", SMALL).errors
+    assert b"No such file" in run("open('/etc/shadow')", SMALL).errors
 
 
 def test_a_listener_on_loopback_is_not_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         program = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
-        assert b"Network is unreachable" in run(program, QUICK).errors
+        assert b"Network is unreachable" in run(program, SMALL).errors
 
 
 @pytest.mark.parametrize("path", ["/x", "/usr/x", "/program/main.py", "/dev/x", "/proc/sys/kernel/core_pattern"])
 def test_nothing_is_written_outside_of_tmp(path: str) -> None:
     outcome = run(
-        f"open('/tmp/x', 'w').write('x')\ntry: open({path!r}, 'w')\nexcept OSError as e: print('refused')", QUICK
+        f"open('/tmp/x', 'w').write('x')\ntry: open({path!r}, 'w')\nexcept OSError as e: print('refused')", SMALL
     )
     assert outcome.output == b"refused\n"
     assert not Path("/tmp/x").exists()
@@ -112,7 +115,7 @@ def test_rights_are_not_won_back() -> None:
         "print(c.setuid(0), c.mount(b'x', b'/tmp', b'tmpfs', 0, None), c.kill(1, 9))\n"
         "print([l for l in open('/proc/self/status') if l.startswith(('CapEff', 'CapPrm', 'NoNewPrivs'))])"
     )
-    outcome = run(program, QUICK).output.decode()
+    outcome = run(program, SMALL).output.decode()
     assert outcome.startswith("-1 -1 -1\n")
     assert outcome.count("0000000000000000") == 2
     assert "NoNewPrivs:\\t1" in outcome
@@ -120,26 +123,26 @@ def test_rights_are_not_won_back() -> None:
 
 def test_a_child_in_a_session_of_its_own_dies_with_the_program() -> None:
     program = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('done')"
-    outcome = run(program, QUICK)
+    outcome = run(program, SMALL)
     assert (outcome.end, outcome.output) == ("exit", b"done\n")
-    assert outcome.seconds < 8
+    assert outcome.seconds < 100
 
 
 @pytest.mark.parametrize(
-    ("program", "end"),
+    ("program", "timeout_s", "end"),
     [
-        ("while True: pass", "timeout"),
-        ("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)", "timeout"),
-        ("import os, time; os.closerange(0, 64); time.sleep(600)", "timeout"),
-        ("import os\nwhile True: os.write(1, b'x' * 65536)", "output"),
+        ("while True: pass", 1.0, "timeout"),
+        ("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)", 1.0, "timeout"),
+        ("import os, time; os.closerange(0, 64); time.sleep(600)", 1.0, "timeout"),
+        ("import os\nwhile True: os.write(1, b'x' * 65536)", 500.0, "output"),
     ],
 )
-def test_limits_of_time_and_output(program: str, end: str) -> None:
-    outcome = run(program, SandboxConfig(timeout_s=1.0))
+def test_limits_of_time_and_output(program: str, timeout_s: float, end: str) -> None:
+    outcome = run(program, SandboxConfig(timeout_s=timeout_s))
     assert outcome.end == end
     assert outcome.code is None
     assert len(outcome.output) <= SandboxConfig().output_bytes
-    assert outcome.seconds < 2.5
+    assert outcome.seconds < 100  # no program would have ended then
 
 
 def test_a_machine_that_lacks_something_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +150,7 @@ def test_a_machine_that_lacks_something_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sandbox, "_namespaces_error", lambda: "no namespaces")
     with pytest.raises(PreconditionError, match="no namespaces"):
         run("print(1)")
-    outcome = run("print(1)", SandboxConfig(weak=True))
+    outcome = run("print(1)", SandboxConfig(timeout_s=120.0, weak=True))
     assert (outcome.code, outcome.output) == (0, b"1\n")
 
 
@@ -167,20 +170,22 @@ TESTS = ["assert f(2) == 4", "assert f(3) == 9", "assert f(0) == 1"]
     ],
 )
 def test_share_of_tests_that_pass(text: str, value: float) -> None:
-    assert code(answer(text), TESTS) == pytest.approx(value)
+    assert code(answer(text), TESTS, timeout_s=120.0) == pytest.approx(value)
 
 
 def test_code_in_the_pool() -> None:
     verifier = find_verifier("code")
     assert verifier.isolation == "sandbox"
-    requests = [
-        RewardRequest(verifier="code", answer=answer(text), ground_truth=truth)
-        for text, truth in [(GOOD, TESTS[:2]), ("while True: pass", TESTS), (GOOD, "f(2) == 4")]
-    ]
-    with RewardPool([find_verifier("code", {"timeout_s": 1.0})], PoolConfig(deadline_s=20.0)) as pool:
-        scores = pool.score(requests)
-    assert [score.value for score in scores] == [1.0, 0.0, None]
-    assert scores[2].error == "ValueError: the ground truth is not a list of tests"
+
+    def scored(timeout_s: float, *works: tuple[str, object]) -> list[Score]:
+        requests = [RewardRequest(verifier="code", answer=answer(text), ground_truth=truth) for text, truth in works]
+        with RewardPool([find_verifier("code", {"timeout_s": timeout_s})], PoolConfig(deadline_s=300.0)) as pool:
+            return pool.score(requests)
+
+    good, wrong = scored(120.0, (GOOD, TESTS[:2]), (GOOD, "f(2) == 4"))
+    (endless,) = scored(1.0, ("while True: pass", TESTS))
+    assert [score.value for score in (good, endless, wrong)] == [1.0, 0.0, None]
+    assert wrong.error == "ValueError: the ground truth is not a list of tests"
 
 
 @pytest.mark.unit
@@ -200,7 +205,8 @@ def test_a_run_with_code_is_refused_before_it_starts(monkeypatch: pytest.MonkeyP
 
 def test_a_weak_sandbox_scores_on_a_machine_that_gives_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "missing", lambda: ("no namespaces",))
-    config = RewardsConfig(verifiers=(VerifierConfig(name="code"),), sandbox="weak")
+    verifier = VerifierConfig(name="code", settings={"timeout_s": 120.0})
+    config = RewardsConfig(verifiers=(verifier,), sandbox="weak", deadline=300.0)
     monkeypatch.setattr(ByteTokenizer, "decode", lambda self, ids: GOOD)
     scorer = AnswerScorer.of(config, ByteTokenizer())
     sample = Sample(
@@ -233,7 +239,7 @@ try:
     strict = "ran"
 except PreconditionError as error:
     strict = error.message
-outcome = run({program!r}, SandboxConfig(timeout_s=20.0, num_processes=16, weak=True))
+outcome = run({program!r}, SandboxConfig(timeout_s=120.0, num_processes=16, weak=True))
 print(json.dumps([missing(), strict, outcome.end, outcome.output.decode()]))
 """
 
@@ -268,9 +274,8 @@ def open_folder() -> Iterator[Path]:
 
 def test_another_user_than_root_has_namespaces_and_is_told_what_is_missing(open_folder: Path) -> None:
     """In a user namespace: without other users, and without a control group unless one is delegated to the user."""
-    shutil.copytree(
-        Path(windlass.__file__).parent, open_folder / "code" / "windlass", ignore=shutil.ignore_patterns("*.pyc")
-    )
+    caches = shutil.ignore_patterns("__pycache__")  # other processes write there
+    shutil.copytree(Path(windlass.__file__).parent, open_folder / "code" / "windlass", ignore=caches)
     with socket.create_server(("127.0.0.1", 0)) as server:
         program = _LOOK.format(outside=str(open_folder), port=server.getsockname()[1])
         line = [reachable_python(), "-B", "-c", _OTHER_USER.format(program=program)]

@@ -137,7 +137,7 @@ class ServedEngine:
         )
         done: Future[Sample] = Future()
         self._call(lambda: self._submit(work, done))
-        sample = done.result(60)
+        sample = done.result(600)
         assert sample.raw_logp is not None
         logp = sample.logp if self._is_processed else sample.raw_logp
         return {
@@ -158,7 +158,7 @@ class ServedEngine:
     def _call(self, function: Callable[[], Any]) -> Any:
         done: Future[Any] = Future()
         self._commands.put((function, done))
-        return done.result(60)
+        return done.result(600)
 
     def _drive(self) -> None:
         while not self._is_closed:

@@ -13,6 +13,7 @@ from tests.train.model import tiny
 from windlass.core.errors import UsageError
 from windlass.post.rollout.embedded import EmbeddedEngine
 from windlass.post.rollout.engine import EngineError
+from windlass.post.rollout.steps import StepSizes
 from windlass.post.rollout.types import Sample, SampleId, SampleRequest, ScoreRequest, TokenSpan
 from windlass.train.generation.generate import generate
 from windlass.train.model.decoder import Decoder
@@ -111,16 +112,17 @@ def test_fewer_slots_are_computed_at_the_end_and_no_bit_changes(name: str, monke
     monkeypatch.setattr(whole._sizes, "fit", lambda _: 48)
     wanted = {item: facts_of(sample) for item, sample in finish(whole, works).items()}
     engine = embedded(model, num_slots=48, max_open=96)
-    rows = rows_of_steps(engine)
+    rows, fit = rows_of_steps(engine), StepSizes(model, 48, is_checked=True).fit  # 16 and 32, unless they change bits
     assert {item: facts_of(sample) for item, sample in finish(engine, works).items()} == wanted
-    assert rows[-1] == 16
+    assert rows[-1] == fit(1)
     assert set(rows) == {16, 32, 48}
     for item in rng.sample(works, 4):
         assert facts_of(finish(engine, [item])[item.id]) == wanted[item.id]
 
 
 def test_sizes_that_change_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, forward = embedded(num_slots=40), Decoder.forward
+    model, forward = tiny.decoder(), Decoder.forward
+    whole = StepSizes(model, 40, is_checked=True).fit(32)  # 32, unless that changes bits on this CPU too
 
     def uneven(self: Decoder, tokens_BT: torch.Tensor, *args: Any, **options: Any) -> Any:
         out = forward(self, tokens_BT, *args, **options)
@@ -128,7 +130,8 @@ def test_sizes_that_change_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
         return out * 1.0000001 if tokens_BT.shape[0] == 16 else out
 
     monkeypatch.setattr(Decoder, "forward", uneven)
-    assert [engine._sizes.fit(count) for count in (1, 16, 17, 32, 33, 40)] == [40, 40, 32, 32, 40, 40]
+    sizes = StepSizes(model, 40, is_checked=True)
+    assert [sizes.fit(count) for count in (1, 16, 17, 32, 33, 40)] == [40, 40, whole, whole, 40, 40]
 
 
 def test_slots_that_are_warm_change_no_bit() -> None:

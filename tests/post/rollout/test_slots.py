@@ -10,7 +10,7 @@ import torch
 from tests.post.rollout.policies import MODELS
 from tests.train.model import tiny
 from windlass.post.rollout.slots import TILE, SlotCache
-from windlass.post.rollout.steps import have_equal_slots
+from windlass.post.rollout.steps import StepSizes, have_equal_slots
 from windlass.train.model.decoder import Decoder
 
 CPU = torch.device("cpu")
@@ -93,15 +93,15 @@ def test_slots_are_equal_or_said_not_to_be(num_slots: int) -> None:
     for token in range(8):
         logits = step(model, cache, torch.full((num_slots, 1), token), [1] * num_slots)
         found.append(all(torch.equal(logits[0], other) for other in logits))
-    if have_equal_slots(model, num_slots):
-        assert all(found)
-    else:
-        assert num_slots * 48 % 32 != 0  # the widths are 32 and 48
+    assert have_equal_slots(model, num_slots) == all(found)  # which numbers are equal depends on the CPU
 
 
 @pytest.mark.parametrize("length", [3, TILE + 4])
 def test_rows_that_move_and_fewer_rows_change_no_bit(length: int) -> None:
-    """The rows of slots 20 and 31 move to 1 and 2, and a step of 16 slots makes of them what one of all slots makes."""
+    """The rows of slots 20 and 31 move to 1 and 2, and a step of 16 slots makes of them what one of all slots makes.
+
+    To the last bit, where the checks of the engine say that this CPU's kernels do not tell slots and sizes apart.
+    """
     model, rows_BT = tiny.decoder(**MODELS["windows"]), tiny.tokens(32, length)
     whole, part = slots(model, 32), slots(model, 32)
     for cache in (whole, part):
@@ -113,7 +113,10 @@ def test_rows_that_move_and_fewer_rows_change_no_bit(length: int) -> None:
     wanted = step(model, whole, tokens_B1, [1] * 32)
     tokens_B1[[1, 2]] = tokens_B1[[20, 31]]
     made = step(model, part, tokens_B1[:16], [1] * 16)
-    assert torch.equal(made, wanted[[0, 20, 31, *range(3, 16)]])
+    wanted = wanted[[0, 20, 31, *range(3, 16)]]
+    torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-6)
+    if have_equal_slots(model, 32) and StepSizes(model, 32, is_checked=True).fit(16) == 16:
+        assert torch.equal(made, wanted)
 
 
 def test_a_slot_is_used_again_as_if_it_were_new() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -347,11 +348,15 @@ def test_a_folder_without_samples_is_named(tmp_path: Path) -> None:
 def test_a_reader_beside_a_writer_sees_whole_steps(tmp_path: Path) -> None:
     log = SampleLog(tmp_path, segment_bytes=4000)
     add_step(log, 0, (0, 1))
-    is_over = threading.Event()
+    is_over, is_read = threading.Event(), threading.Event()
+    written, began = [0], [0]  # newest step, and the newest when the last read began
 
     def write() -> None:
         for step in range(1, 200):
+            while step - began[0] > 80 and not is_read.is_set():
+                time.sleep(0.001)
             add_step(log, step, (2 * step, 2 * step + 1))
+            written[0] = step
             if step % 20 == 0:
                 log.commit(step, oldest_step=max(0, step - 100))  # a read that takes 100 steps loses the newest
         is_over.set()
@@ -359,13 +364,17 @@ def test_a_reader_beside_a_writer_sees_whole_steps(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     newest = 0
-    while not is_over.is_set():
-        found: dict[int | None, list[StoredSample]] = {}
-        for each in read_samples(tmp_path):
-            found.setdefault(each.step, []).append(each)
-        assert None not in found
-        assert all(len(each) == 4 for each in found.values())
-        assert max((step for step in found if step is not None), default=newest) >= newest
-        newest = max((step for step in found if step is not None), default=newest)
+    try:
+        while not is_over.is_set():
+            began[0] = written[0]
+            found: dict[int | None, list[StoredSample]] = {}
+            for each in read_samples(tmp_path):
+                found.setdefault(each.step, []).append(each)
+            assert None not in found
+            assert all(len(each) == 4 for each in found.values())
+            assert max((step for step in found if step is not None), default=newest) >= newest
+            newest = max((step for step in found if step is not None), default=newest)
+    finally:
+        is_read.set()
     writer.join()
     assert max(step for step, _, _ in steps_of(tmp_path) if step is not None) == 199

@@ -56,7 +56,7 @@ class Learner:
         self.server.close()
 
 
-def until(is_true: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(is_true: Callable[[], bool], timeout_s: float = 300.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline_s
@@ -73,11 +73,11 @@ def finish(engine: RemoteEngine) -> list[Sample]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder that a worker looks for learners in; its thread ends with the test."""
-    thread = threading.Thread(target=serve_learners, args=(tmp_path,), kwargs={"name": "one", "wait_s": 60.0})
+    thread = threading.Thread(target=serve_learners, args=(tmp_path,), kwargs={"name": "one", "wait_s": 600.0})
     thread.start()
     yield tmp_path
     tell_finished(tmp_path)
-    thread.join(30)
+    thread.join(300)
     assert not thread.is_alive()
 
 
@@ -140,7 +140,7 @@ def test_the_key_is_private_and_neither_side_trusts_another(tmp_path: Path) -> N
     server = WorkerListener(tmp_path, "127.0.0.1", max_frame_bytes=MAX_FRAME_BYTES)
     assert (tmp_path / ADDRESS_FILE).stat().st_mode & 0o777 == 0o600
     for content in (b"x" * 200, b"x" * 16 + b"y" * 32 + b'{"name": "w", "pid": 1, "incarnation": 0}\n'):
-        with socket.create_connection((server.address.host, server.address.port), timeout=30) as stranger:
+        with socket.create_connection((server.address.host, server.address.port), timeout=300) as stranger:
             stranger.sendall(content)
             answer = b""
             with contextlib.suppress(ConnectionResetError):
@@ -153,18 +153,18 @@ def test_the_key_is_private_and_neither_side_trusts_another(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = LearnerAddress(host="127.0.0.1", port=listener.getsockname()[1], key="11" * 32, incarnation=7)
         address.write(tmp_path)
-        thread = threading.Thread(target=serve_learners, args=(tmp_path,), kwargs={"name": "one", "wait_s": 60.0})
+        thread = threading.Thread(target=serve_learners, args=(tmp_path,), kwargs={"name": "one", "wait_s": 600.0})
         thread.start()
         connection, _ = listener.accept()
         with connection:
-            connection.settimeout(30)
+            connection.settimeout(300)
             connection.recv(16)
             settings = {"engine": "os:abort", "settings": {}}
             connection.sendall(b"z" * 48 + json.dumps(settings).encode() + b"\n")
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(1000) == b""  # it hangs up
         tell_finished(tmp_path)
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive()
 
 

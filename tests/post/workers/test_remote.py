@@ -173,9 +173,9 @@ def received(connection: socket.socket) -> bytes:
 def test_samples_that_arrived_before_a_death_are_returned(tmp_path: Path) -> None:
     engine = start(tmp_path)
     engine.submit(group(0, 2, max_new_tokens=2))
-    connection, deadline = engine._process.channel.connection, time.monotonic() + 60
+    connection, deadline = engine._process.channel.connection, time.monotonic() + 300
     while sum(map(received(connection).count, (b'"length"', b'"stop"'))) < 2:
-        assert time.monotonic() < deadline, "no samples within a minute"
+        assert time.monotonic() < deadline, "no samples within five minutes"
         time.sleep(0.01)
     os.kill(engine.pid, signal.SIGKILL)
     os.waitid(os.P_PID, engine.pid, os.WEXITED | os.WNOWAIT)  # all of its threads have ended, and its end of the stream
@@ -189,21 +189,20 @@ def test_samples_that_arrived_before_a_death_are_returned(tmp_path: Path) -> Non
 
 
 def test_a_stopped_process_is_killed(tmp_path: Path, other_processes: set[int]) -> None:
-    engine = start(tmp_path, heartbeat_s=0.05, silence_s=0.5)
+    endless = {**FAKE, "seconds_per_token": 60.0}
+    engine = start(tmp_path, settings=endless, heartbeat_s=0.05, silence_s=4.0)
     engine.submit([work(0, max_new_tokens=50)])
     os.kill(engine.pid, signal.SIGSTOP)
-    begin_s = time.monotonic()
-    with pytest.raises(EngineError, match=r"gave no sign of life for 0.5 s"):
-        finish_open(engine, 1)
-    assert time.monotonic() - begin_s < 10.0
+    with pytest.raises(EngineError, match=r"gave no sign of life for 4 s"):
+        engine.poll(600.0)
     assert set(descendants(os.getpid())) <= other_processes
     engine.close()
 
 
 def test_a_busy_client_does_not_take_a_living_process_for_dead(tmp_path: Path) -> None:
-    engine = start(tmp_path, heartbeat_s=0.05, silence_s=1.0)
+    engine = start(tmp_path, heartbeat_s=0.05, silence_s=4.0)
     engine.submit(group(0, 4))
-    time.sleep(2.5)
+    time.sleep(5.0)
     assert len(finish_open(engine, 4)) == 4
     engine.close()
 
@@ -282,7 +281,7 @@ def test_the_death_of_the_parent_leaves_no_process(tmp_path: Path, script: str, 
         if is_stopped:
             os.kill(worker.pid, signal.SIGSTOP)
         parent.kill()
-    end_s = time.monotonic() + 5.0
+    end_s = time.monotonic() + 120.0
     while is_alive(worker) and time.monotonic() < end_s:
         time.sleep(0.02)
     assert not is_alive(worker)
