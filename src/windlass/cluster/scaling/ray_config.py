@@ -78,8 +78,9 @@ def check_ray_config(content: dict[str, Any]) -> None:
     try:
         reader.AutoscalingConfig(content, skip_content_hash=True).get_node_type_configs()
     except Exception as error:  # Ray and jsonschema raise what they like
-        message = f"Ray refuses the configuration of its autoscaler: {str(error).splitlines()[0]}"
-        raise PreconditionError(message, hint="is this version of Ray supported?", code="ray-failed") from error
+        version = importlib.import_module("ray").__version__
+        message = f"Ray {version} refuses the configuration of its autoscaler: {str(error).splitlines()[0]}"
+        raise PreconditionError(message, hint="newer versions have more settings", code="ray-failed") from error
 
 
 def _type_of(config: ClusterConfig, name: str, group: NodeGroupConfig) -> dict[str, Any]:
