@@ -39,9 +39,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     def client(*, address: str) -> Any:
         return types.SimpleNamespace(get_all_node_info=lambda timeout: dict(enumerate(fake.nodes)))
 
+    for name in [each for each in sys.modules if each.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)  # a real Ray that another test imported would be used, and changed
     for name, content in (
         ("ray", {}),
-        ("ray._private", {}),  # no package: a real one that another test imported would be looked into
+        ("ray._private", {}),
         ("ray.scripts", {}),
         ("ray.scripts.scripts", {"cli": cli, "get_ray_client_dependency_error": lambda: None}),  # grpc is there
         ("ray._raylet", {"GcsClient": client}),

@@ -176,7 +176,7 @@ def test_a_reader_waits_for_the_first_byte(node: Node, tmp_path: Path) -> None:
     )
     reading.start()
     gate.touch()
-    reading.join(60)
+    reading.join(120)
     assert replies[0].endswith(b"through\n")
     wait_until(lambda: run.exit_code == 0, "the command")
 
