@@ -76,10 +76,14 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
     A namespace does not end before each of its processes is reaped, and our own parent may reap nothing.
     """
+    send_signal(process.pid, signal.SIGSTOP)  # so that it starts no further child
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     inside = [pid for pid in descendants(process.pid) if parent_of(pid) == process.pid and _is_elsewhere(pid)]
     for pid in inside:
         send_signal(pid, signal.SIGKILL)
     if inside:
+        send_signal(process.pid, signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_REAP_S)
     with contextlib.suppress(ProcessLookupError):
