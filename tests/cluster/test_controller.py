@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from windlass.cluster import controller as controller_module
+from windlass.cluster import decide
 from windlass.cluster.controller import ClusterController
 from windlass.cluster.decide import TargetGroup
-from windlass.cluster.machine import Choice
+from windlass.cluster.machine import Choice, Machine
 from windlass.cluster.providers.protocol import (
     CreateRequest,
     NoCapacityError,
@@ -18,7 +21,7 @@ from windlass.cluster.providers.protocol import (
     ThrottledError,
     UncertainError,
 )
-from windlass.cluster.state import ClusterState, fold
+from windlass.cluster.state import ClusterState, Intent, fold
 from windlass.core.clock import FakeClock
 from windlass.core.errors import PreconditionError
 from windlass.record.frames import Record
@@ -205,20 +208,70 @@ def test_errors_of_providers_have_codes() -> None:
     assert all(code == expected for code, expected in codes.items())
 
 
-def scale(cloud: FakeCloud, rng: random.Random, chance: float) -> None:
-    """Make a machine, as Ray's autoscaler on the head does while the head is alive."""
-    alive = cloud.alive()
-    num_workers = sum(node.group == "workers" and node.state == "running" for node in alive)
-    if any(node.group == "head" for node in alive) and num_workers < 5 and rng.random() < chance:
-        token = f"head-{len(cloud.machines)}"
-        cloud.add(CreateRequest(token=token, cluster="lab", group="workers", count=1, choice=CHOICES[0]))
+class Heads:
+    """Heads of a history: each makes machines as Ray's autoscaler does while it is alive, with a journal that ends with it."""
+
+    def __init__(self, cloud: FakeCloud, rng: random.Random) -> None:
+        self.cloud, self.rng = cloud, rng
+        self.requests: dict[str, dict[str, Intent]] = {}
+        self.machines: dict[str, list[Machine]] = {}
+        self.sealed: set[str] = set()
+
+    def alive(self) -> str:
+        """Return the id of the head that is alive; empty if there is none."""
+        return next((node.id for node in self.cloud.alive() if node.group == "head" and node.state == "running"), "")
+
+    def scale(self, chance: float) -> None:
+        """Make a machine with some probability; replies that are lost leave the request open for a while, or for ever."""
+        head = self.alive()
+        num_workers = sum(node.group == "workers" and node.state == "running" for node in self.cloud.alive())
+        if not head or head in self.sealed or num_workers >= 5 or self.rng.random() >= chance:
+            return
+        requests, machines = self.requests.setdefault(head, {}), self.machines.setdefault(head, [])
+        token = f"head-{len(self.cloud.machines)}-{len(requests)}"
+        intent = Intent(token=token, group="workers", count=1, choice=CHOICES[0], asked_at=0.0)
+        if self.rng.random() < 0.2:
+            requests[token] = replace(intent, status="void")
+            return
+        requests[token] = intent
+        if self.rng.random() < 0.9:  # else the request never arrived
+            made = self.cloud.add(
+                CreateRequest(token=token, cluster="lab", group="workers", count=1, choice=CHOICES[0])
+            )
+            if self.rng.random() < 0.6:  # else the reply was lost
+                machines += made
+                requests[token] = replace(intent, status="made")
+
+    def seal(self, head: str) -> tuple[list[Intent], list[Machine]]:
+        """Return all requests and machines of a head, which makes no more."""
+        self.sealed.add(head)
+        return list(self.requests.get(head, {}).values()), list(self.machines.get(head, []))
 
 
-def play(seed: int) -> None:
-    """Play one history: up, kills of the controller and of machines, down; then check the ledger."""
+def account(controller: ClusterController, heads: Heads, journal: MemoryJournal, rng: random.Random) -> None:
+    """Ask the head as `bring_down` does; it may not respond, and this process may be killed anywhere."""
+    ever = [node.id for node in controller.state.nodes.values() if node.group == "head"]
+    head = heads.alive()
+    if ever != [head] or controller.state.accounted == head:
+        return
+    controller.seal(head)
+    if rng.random() < 0.2:
+        heads.seal(head)  # its reply is lost
+    elif rng.random() < 0.8:
+        found = heads.seal(head)
+        journal.die()
+        controller.account(head, *found)
+
+
+def play(seed: int) -> bool:
+    """Play one history: up, kills of the controller and of machines, down; then check the ledger.
+
+    Returns:
+        Whether the cluster was closed before the provider's window had passed, since nothing could be hidden.
+    """
     rng = random.Random(seed)
     clock = FakeClock()
-    window_s = rng.choice((2.0, 10.0))
+    window_s = rng.choice((2.0, 10.0, 60.0))
     faults = CloudFaults(
         lost_reply=rng.choice((0.0, 0.1, 0.4)),
         dropped=rng.choice((0.0, 0.1, 0.3)),
@@ -229,7 +282,8 @@ def play(seed: int) -> None:
     )
     journal = MemoryJournal(clock)
     cloud = MortalCloud(journal, clock=clock, rng=rng, faults=faults, window_s=window_s)
-    wish = "up"
+    wish, heads, can_ask = "up", Heads(cloud, rng), rng.random() < 0.7
+    asks, is_exhausted = can_ask, False
     controller = controller_of(cloud, journal)
     num_down = rng.choice((rng.randint(1, 8), rng.randint(20, 120)))
     for number in range(4000):
@@ -240,16 +294,20 @@ def play(seed: int) -> None:
         if rng.random() < 0.03 and (alive := cloud.alive()):
             cloud.kill(rng.choice(alive).id)
         try:
-            if controller.state.wanted != wish or not journal.records:
+            if controller.state.wanted != wish or not journal.records or is_exhausted:
+                is_exhausted = False
                 controller.want(wish)
+            if wish == "down" and asks:
+                asks = False  # once in each process
+                account(controller, heads, journal, rng)
             if not controller.round():
                 clock.advance(rng.uniform(0.1, 3.0))
         except Killed:
-            controller = controller_of(cloud, journal)
+            controller, asks = controller_of(cloud, journal), can_ask
         except PreconditionError:
             clock.advance(5.0)
-            controller.want(wish)
-        scale(cloud, rng, 0.5 if wish == "down" else 0.02)
+            is_exhausted = True
+        heads.scale(0.5 if wish == "down" else 0.02)
         groups = [node.group for node in cloud.alive() if node.state == "running"]
         assert groups.count("head") <= 1, f"seed {seed}: two heads"
         assert groups.count("workers") <= 5, f"seed {seed}: too many workers"
@@ -264,9 +322,44 @@ def play(seed: int) -> None:
     booked_s = sum((node.ended_at or 0.0) - node.born_at for node in booked.values())
     unseen_s = sum((node.ended_at or 0.0) - node.born_at for node in unseen)
     assert booked_s + unseen_s == pytest.approx(cloud.seconds(), rel=0.01, abs=window_s * len(booked))
+    empty_s = controller._view.empty_s
+    return empty_s is not None and controller._view.listed_s < empty_s + window_s
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_nothing_is_leaked_or_doubled(block: int) -> None:
     for seed in range(block * 20, block * 20 + 20):
         play(seed)
+
+
+def test_a_cluster_of_which_all_is_known_is_closed_early_and_others_are_not() -> None:
+    num_early = sum(play(seed) for seed in range(1000, 1100))
+    assert 10 < num_early < 90
+
+
+def _never_waits(state: ClusterState) -> bool:
+    return True
+
+
+def _ignores_what_is_open(requests: Any, machines: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "mutant"),
+    [
+        (decide, "_is_accounted", _never_waits),
+        (controller_module, "has_all", _ignores_what_is_open),
+    ],
+)
+def test_histories_catch_who_closes_too_early(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any
+) -> None:
+    monkeypatch.setattr(module, name, mutant)
+
+    def play_all() -> None:
+        for seed in range(4000):
+            play(seed)
+
+    with pytest.raises(AssertionError, match="leaked"):
+        play_all()

@@ -7,7 +7,7 @@ before it is done; a controller that dies anywhere is followed by one that reads
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from windlass.cluster.decide import (
     Terminate,
     View,
     decide,
+    has_all,
 )
 from windlass.cluster.machine import Machine
 from windlass.cluster.providers.protocol import (
@@ -34,7 +35,7 @@ from windlass.cluster.providers.protocol import (
     ThrottledError,
     UncertainError,
 )
-from windlass.cluster.state import NO_CAPACITY, ClusterState, fold, machine_data
+from windlass.cluster.state import NO_CAPACITY, ClusterState, Intent, fold, machine_data
 from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError
 from windlass.record.frames import Record
@@ -81,6 +82,26 @@ class ClusterController:
     def want(self, wish: str, why: str = "") -> None:
         """Record that the cluster should be `up` or `down`."""
         self._record("cluster.wanted", state=wish, why=why)
+
+    def seal(self, head: str) -> None:
+        """Record that a head is about to be told to make no more machines; `unseal` must follow if it is to make some again."""
+        self._record("cluster.sealing", head=head)
+
+    def account(self, head: str, requests: Sequence[Intent], machines: Sequence[Machine]) -> None:
+        """Record what a head made that makes no more: its machines and, if none can be missing, that these are all.
+
+        Args:
+            requests: all of that head, since it began.
+            machines: all that it knows, ended ones included.
+        """
+        known = self.state.nodes
+        self._observe([each for each in machines if each.id not in known or each.state == "ended"])
+        if has_all(requests, machines):
+            self._record("cluster.accounted", head=head)
+
+    def unseal(self) -> None:
+        """Record that the head may make machines again."""
+        self._record("cluster.unsealed")
 
     def round(self) -> list[Action]:
         """List machines and do what is due; return what was done, so that nothing means to wait.

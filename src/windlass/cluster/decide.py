@@ -1,19 +1,21 @@
 """Decisions about machines: what the journal says beside what the provider lists, to actions. Pure.
 
 No machine is leaked: each request is in the journal before it is made, a lost reply is asked for by token until the
-provider's window has passed, and a cluster is closed only once the provider lists nothing of it for that long. No
-machine is doubled: nothing is asked for in a group while the result of an earlier request is unknown.
+provider's window has passed, and a cluster is closed only once the provider lists nothing of it for that long, or once every
+machine that was ever made is known by its id and ended. No machine is doubled: nothing is asked for in a group while the
+result of an earlier request is unknown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Literal, TypeAlias
 
+from windlass.cluster.config import HEAD
 from windlass.cluster.machine import GONE, Choice, Machine
-from windlass.cluster.state import NO_CAPACITY, ClusterState
+from windlass.cluster.state import NO_CAPACITY, ClusterState, Intent
 from windlass.core.dataclass import dataclass
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Terminate",
     "View",
     "decide",
+    "has_all",
 ]
 
 _ASK_AGAIN_S = 2.0
@@ -199,9 +202,27 @@ def _end(state: ClusterState, view: View, window_s: float, now_s: float) -> Iter
     due = tuple(each for each in living if _is_due(view.told_s.get(each), _END_AGAIN_S, now_s))
     if due:
         yield Terminate(ids=due, why=state.why or "down")
-    is_empty = not state.living() and view.empty_s is not None and view.listed_s >= view.empty_s + window_s
+    is_empty = not state.living() and view.empty_s is not None
     if is_empty and not state.open_intents:
-        yield Close()
+        assert view.empty_s is not None
+        if _is_accounted(state) or view.listed_s >= view.empty_s + window_s:
+            yield Close()
+
+
+def _is_accounted(state: ClusterState) -> bool:
+    """Return whether the journal has every machine that was ever made, so that lists can hide none.
+
+    Those are the machines of our own requests and, if there ever was a head, those of that one head's sealed journal. What
+    an earlier head made last is unknown: its journal is lost with it.
+    """
+    heads = {node.id for node in state.nodes.values() if node.group == HEAD}
+    return heads <= {state.accounted} and has_all(state.intents.values(), state.nodes.values())
+
+
+def has_all(requests: Iterable[Intent], machines: Iterable[Machine]) -> bool:
+    """Return whether the result of every request is known, and every machine of it."""
+    made = Counter(machine.token for machine in machines)
+    return all(each.status == "void" or (each.status == "made" and made[each.token] >= each.count) for each in requests)
 
 
 def _is_due(last_s: float | None, interval_s: float, now_s: float) -> bool:
@@ -211,7 +232,7 @@ def _is_due(last_s: float | None, interval_s: float, now_s: float) -> bool:
 def _fill(state: ClusterState, view: View, groups: Mapping[str, TargetGroup], now_s: float) -> Iterator[Action]:
     """Yield what brings every group to its number of machines."""
     surplus: list[str] = []
-    for name in {node.group for node in state.living()} | set(groups):
+    for name in sorted({node.group for node in state.living()} | set(groups)):
         group = groups.get(name, TargetGroup(least=0, most=0, choices=()))
         there = [node for node in state.living(name) if node.state not in GONE]
         num_open = sum(intent.count for intent in state.open_intents if intent.group == name)

@@ -49,6 +49,8 @@ class ClusterState:
         nodes: every machine that was ever seen, by id.
         is_closed: its end was confirmed: the provider lists nothing of it.
         is_cleared: what its place had besides machines is removed too.
+        sealing: head that was told, or may have been told, to make no more machines.
+        accounted: head that makes no more machines, and all of whose machines are in `nodes`: no list is needed to know them.
     """
 
     wanted: Literal["up", "down"] = "up"
@@ -60,6 +62,8 @@ class ClusterState:
     ending: dict[str, float] = field(default_factory=dict)
     is_closed: bool = False
     is_cleared: bool = False
+    sealing: str = ""
+    accounted: str = ""
 
     @property
     def open_intents(self) -> list[Intent]:
@@ -96,6 +100,7 @@ def _want(state: ClusterState, record: Record) -> ClusterState:
         round=state.round + 1,
         is_closed=False,
         is_cleared=False,
+        accounted="" if data["state"] == "up" else state.accounted,
     )
 
 
@@ -135,6 +140,18 @@ def _end(state: ClusterState, record: Record) -> ClusterState:
     return replace(state, ending={**state.ending, **dict.fromkeys(record.data["ids"], record.at)})
 
 
+def _seal(state: ClusterState, record: Record) -> ClusterState:
+    return replace(state, sealing=record.data["head"])
+
+
+def _account(state: ClusterState, record: Record) -> ClusterState:
+    return replace(state, accounted=record.data["head"])
+
+
+def _unseal(state: ClusterState, record: Record) -> ClusterState:
+    return replace(state, sealing="", accounted="")
+
+
 def _close(state: ClusterState, record: Record) -> ClusterState:
     return replace(state, is_closed=True)
 
@@ -149,6 +166,9 @@ _STEPS = {
     "cluster.resolved": _resolve,
     "cluster.node": _see,
     "cluster.ending": _end,
+    "cluster.sealing": _seal,
+    "cluster.accounted": _account,
+    "cluster.unsealed": _unseal,
     "cluster.closed": _close,
     "cluster.cleared": _clear,
 }

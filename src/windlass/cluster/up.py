@@ -18,13 +18,14 @@ from windlass.cluster.controller import ClusterController
 from windlass.cluster.decide import TargetGroup
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import GONE, Machine
+from windlass.cluster.nodes.report import seal_head, unseal_head
 from windlass.cluster.places import MachinePlace
 from windlass.cluster.plan import changed_settings
 from windlass.cluster.providers.protocol import CreateRequest, Provider
 from windlass.cluster.starting import PAUSE_S, NodeStarter, Report
 from windlass.cluster.workers import await_workers
 from windlass.core.clock import Clock, SystemClock
-from windlass.core.errors import PreconditionError, WaitTimeoutError, WindlassError
+from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
 from windlass.supervise.node.boot import render_boot
 from windlass.supervise.node.spec import NodeStatus
 
@@ -76,6 +77,7 @@ def bring_up(
         )
         if state.wanted != "up" or not state.round or state.refused:
             controller.want("up")
+        _unseal(controller, place)
         starting = NodeStarter(home, config, place, archive, report)
         problem: WindlassError | None = None
         end_s = clock.monotonic() + _START_S
@@ -143,6 +145,33 @@ def _is_complete(controller: ClusterController, nodes: list[Machine]) -> bool:
     return all(counts) and not controller.state.open_intents
 
 
+def _unseal(controller: ClusterController, place: MachinePlace) -> None:
+    """Let the head of a cluster whose `down` was not finished make machines again."""
+    if controller.state.sealing:
+        for head in controller.state.living(HEAD):
+            if head.id == controller.state.sealing and head.state not in GONE:
+                unseal_head(place.host(head), head.token)
+        controller.unseal()
+
+
+def _account(controller: ClusterController, home: ClusterHome, place: MachinePlace, report: Report) -> None:
+    """Have the head make no more machines and say which it made; otherwise `down` waits for what lists may hide."""
+    state = controller.state
+    heads = [node for node in state.nodes.values() if node.group == HEAD]
+    if not place.provider.is_rented or len(heads) != 1 or state.accounted == heads[0].id:
+        return
+    try:
+        listed = {node.id for node in place.provider.list_machines(home.id) if node.state == "running"}
+        if heads[0].id not in listed:
+            return
+        controller.seal(heads[0].id)
+        found = seal_head(place.host(heads[0]), heads[0].token)
+    except (UnreachableError, PreconditionError) as error:
+        report(f"{error.message}; {home.name} is down once nothing of it was listed for {place.provider.window_s:g} s")
+    else:
+        controller.account(heads[0].id, found.requests, found.machines)
+
+
 def bring_down(home: ClusterHome, config: ClusterConfig, place: MachinePlace, *, report: Report) -> None:
     """End a cluster; returns when the provider lists nothing of it, and its place has nothing of it. Idempotent."""
     clock = SystemClock()
@@ -155,6 +184,7 @@ def bring_down(home: ClusterHome, config: ClusterConfig, place: MachinePlace, *,
         )
         if state.wanted != "down" and not state.is_closed:
             controller.want("down")
+        _account(controller, home, place, report)
         end_s = clock.monotonic() + _DOWN_S
         while not controller.state.is_closed:
             if clock.monotonic() > end_s:

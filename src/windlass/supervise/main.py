@@ -9,6 +9,7 @@ build RECIPE FOLDER [--check]  build a site's environment
 data-build, contain, ...       prepare data, run a container, serve a client (see the modules)
 node-start FOLDER, node-stop   start or end the agent of a cluster's node
 node-status FOLDER             print the status of a cluster's nodes, on its head
+node-seal, node-unseal FOLDER  end the head's autoscaler for good, or let it make machines again
 node-run FOLDER RUN, ...       run, follow or end a command on a cluster's head (see supervise.node.commands)
 check FOLDER                   check a node for `windlass site check`
 """
@@ -40,6 +41,8 @@ _NODE_COMMANDS = {
     ("node-stop", 1),
     ("node-files", 1),
     ("node-status", 1),
+    ("node-seal", 1),
+    ("node-unseal", 1),
     ("ray-drain", 3),
     ("node-run", 2),
     ("node-command", 3),
@@ -105,6 +108,10 @@ def _node(command: str, rest: list[str]) -> int:
         from windlass.supervise.node.node_status import node_status_main
 
         return node_status_main(Path(rest[0]))
+    if command in ("node-seal", "node-unseal"):
+        from windlass.supervise.node.seal import seal_main
+
+        return seal_main(command, Path(rest[0]))
     if command == "ray-drain":
         from windlass.supervise.node.ray_drain import drain_main
 

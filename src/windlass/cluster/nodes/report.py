@@ -15,12 +15,12 @@ from windlass.core.errors import PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.supervise.node.spec import NodeStatus
 
-__all__ = ["HeadReport", "fetch_report", "parse_report"]
+__all__ = ["HeadReport", "fetch_report", "parse_report", "seal_head", "unseal_head"]
 
 T = TypeVar("T")
 
-_ASK = 'f="$1"; set -- "$HOME"/.windlass/clusters/windlass-*.pyz; exec python3 -I -S "$1" node-status "$f"'
-"""Asks with the program that the head's agent was started with; $1 is the node's folder."""
+_ASK = 'f="$1" v="$2"; set -- "$HOME"/.windlass/clusters/windlass-*.pyz; exec python3 -I -S "$1" "$v" "$f"'
+"""Asks with the program that the head's agent was started with; $1 is the node's folder, $2 the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,30 @@ def fetch_report(host: NodeHost, token: str) -> HeadReport:
         UnreachableError: no connection.
         PreconditionError: the reply is something else (`invalid-reply`).
     """
-    answer = host.shell.run(["sh", "-c", _ASK, "sh", host.folder(token)])
+    return parse_report(_ask(host, token, "node-status"), host.shell.name)
+
+
+def seal_head(host: NodeHost, token: str) -> HeadReport:
+    """Have a head make no more machines; return its report, which nothing changes any more. Idempotent.
+
+    Raises:
+        UnreachableError: no connection.
+        PreconditionError: the head cannot do it (`invalid-reply`).
+    """
+    return parse_report(_ask(host, token, "node-seal"), host.shell.name)
+
+
+def unseal_head(host: NodeHost, token: str) -> None:
+    """Let a head make machines again. Idempotent; raises what `seal_head` raises."""
+    _ask(host, token, "node-unseal")
+
+
+def _ask(host: NodeHost, token: str, command: str) -> str:
+    answer = host.shell.run(["sh", "-c", _ASK, "sh", host.folder(token), command])
     if answer.code:
         last = (answer.err.strip().splitlines() or ["no output"])[-1]
-        raise PreconditionError(f"{host.shell.name}: `node-status` failed: {last}", code="invalid-reply")
-    return parse_report(answer.out, host.shell.name)
+        raise PreconditionError(f"{host.shell.name}: `{command}` failed: {last}", code="invalid-reply")
+    return answer.out
 
 
 def parse_report(text: str, name: str) -> HeadReport:

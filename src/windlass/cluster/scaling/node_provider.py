@@ -31,11 +31,13 @@ from windlass.cluster.providers.protocol import CreateRequest, NoCapacityError
 from windlass.cluster.scaling.fleet import Fleet, FleetLimits
 from windlass.cluster.scaling.monitor import INITIAL_DONE, read_config, write_ray_config
 from windlass.core.clock import SystemClock
+from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.supervise.node.boot import NodeBoot, render_boot
 from windlass.supervise.node.head_link import silence_limit_s
 from windlass.supervise.node.ray_monitor import TURN
+from windlass.supervise.node.seal import FLEET_JOURNAL, FLEET_WRITER, is_sealed
 from windlass.supervise.node.spec import NodeFolder
 from windlass.supervise.node.store import node_statuses
 
@@ -45,7 +47,6 @@ _MOST_FAILURES = 3
 """Nodes of a group in a row whose set-up or Ray failed, after which the group gets no more for a while."""
 
 _FAILURE_PAUSE_S = 300.0
-_WRITER = "head"
 
 
 class ClusterNodeProvider(NodeProvider):
@@ -62,12 +63,16 @@ class ClusterNodeProvider(NodeProvider):
         self._config, self._clock = read_config(self._folder), SystemClock()
         self._head = NodeFolder(self._folder).read_spec()
         provider = open_provider(self._config, cluster=cluster_name, folder=self._folder)
-        journal = JournalWriter(self._folder / "machines", _WRITER, self._clock)
+        journal = JournalWriter(self._folder / FLEET_JOURNAL, FLEET_WRITER, self._clock)
+        records = read_journal(self._folder / FLEET_JOURNAL)  # under the lock: a seal is seen by whoever comes after it
+        if is_sealed(records):
+            message = f"{cluster_name} is being brought down: no further machines are made"
+            raise PreconditionError(message, hint="`windlass cluster up` again makes some", code="cluster-down")
         self._fleet = Fleet(
             cluster_name,
             provider,
             journal,
-            read_journal(self._folder / "machines"),
+            records,
             choices=lambda group: provider.choices(self._config, group),
             clock=self._clock,
             limits=FleetLimits(per_hour=self._config.price.per_hour, total=self._config.price.total),

@@ -30,7 +30,7 @@ from windlass.cluster.providers.aws.request import (
     option_problems,
     run_fields,
 )
-from windlass.cluster.providers.protocol import CreateRequest, RefusedError, UncertainError
+from windlass.cluster.providers.protocol import CreateRequest, ProviderError, RefusedError, UncertainError
 from windlass.core.errors import Problem
 
 __all__ = ["WINDOW_S", "AwsProvider", "open_provider"]
@@ -167,7 +167,11 @@ class AwsProvider:
                 tries += 1
                 if tries >= _CREATE_TRIES:
                     raise
-            except RefusedError as error:
+            except ProviderError as error:
+                if tries:  # an earlier try may have made them: that this one was refused says nothing
+                    raise UncertainError(f"{what}, and a reply was lost before: {error.message}") from error
+                if not isinstance(error, RefusedError):
+                    raise
                 # IAM needs some seconds until EC2 knows a profile that was just made.
                 is_new_profile = (
                     "iamInstanceProfile" in error.message or "Invalid IAM Instance Profile" in error.message
