@@ -29,7 +29,7 @@ LEARNER = [
     "rollout.group_size=4",
     "rollout.max_new_tokens=4",
     "rollout.drop_constant_groups=false",
-    "reward.verifiers=[exact]",
+    "reward.verifiers=[exact, 'paced:length']",
     "duration=30steps",
     "checkpoint.every=4steps",
     "async.place=join",
@@ -37,6 +37,14 @@ LEARNER = [
     "objective.correction={clamp_max: 2}",
 ]
 WORKER = [*WINDLASS, "worker", "--task", "train"]
+PACED = """
+import os, time
+
+def length(answer, ground_truth):
+    if not os.path.exists({fast!r}):  # made once everything has been broken
+        time.sleep(0.1)
+    return len(answer.text) % 3 / 2
+"""
 
 
 def steps_of(folder: Path) -> Counter[int | None]:
@@ -57,12 +65,15 @@ def test_a_learner_and_a_worker_that_are_killed_come_back(stage: Stage) -> None:
         "rollout-1": {"run": WORKER, "grace": "1s"},
         "rollout-2": {"run": WORKER, "grace": "1s"},
     }
+    stage.write("paced.py", PACED.format(fast=str(stage.code / "fast")))
     env = {"vars": {"OMP_NUM_THREADS": "1"}}
     run = stage.launch({"env": env, "tasks": tasks, "retry": {"failed": 2, "interrupted": 2}})
     folder = run.folder.checkpoints("train")
+    stage.wait_for_user(run, task="rollout-2")
     until(lambda: len(steps_of(folder)) >= 6, "six steps", story=lambda: stage.story(run))
-    send_signal(stage.user(run, task="rollout-2"), signal.SIGKILL)
-    send_signal(stage.user(run, task="train"), signal.SIGKILL)
+    for task in ("rollout-2", "train"):
+        send_signal(stage.wait_for_user(run, task=task), signal.SIGKILL)
+    (stage.code / "fast").touch()
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
     numbers = [len(stage.attempts(run, task)) for task in ("train", "rollout-1", "rollout-2")]
     assert numbers == [2, 1, 2], stage.story(run)
