@@ -30,7 +30,7 @@ def lab(tmp_path: Path) -> Iterator[VirtualLab]:
 
 
 def say(lab: VirtualLab, machine: Machine, line: str) -> str:
-    done = lab.place.host(machine).shell.run(["sh", "-c", line])
+    done = lab.place.host(machine).shell.run(["sh", "-c", line], timeout_s=300)
     assert done.code == 0, done
     return done.out.strip()
 
@@ -55,9 +55,9 @@ def test_machines_have_their_own_things_and_share_the_rest(lab: VirtualLab, tmp_
     python = "python3 -I -S -c"
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(say, lab, first, f'{python} "{listen}"')
-        dial = f"import socket, time\nfor _ in range(500):\n try: s = socket.create_connection(('{first.address}', 7)); break\n except OSError: time.sleep(0.02)\ns.send(b'hello')"
+        dial = f"import socket, time\nfor _ in range(2000):\n try: s = socket.create_connection(('{first.address}', 7)); break\n except OSError: time.sleep(0.02)\ns.send(b'hello')"
         say(lab, second, f'{python} "{dial}"')
-        assert heard.result(60) == "hello"
+        assert heard.result(120) == "hello"
 
 
 def test_user_data_runs_once_and_knows_its_machine(lab: VirtualLab) -> None:
@@ -113,17 +113,19 @@ def test_a_machine_ends_itself(lab: VirtualLab, command: str) -> None:
 
 
 def test_a_deadline_holds_with_the_server_dead(lab: VirtualLab) -> None:
-    deadline_at = time.time() + 5.0
+    lab.provider.call("lab.ledger")  # starts the server, which may take long
+    deadline_at = time.time() + 15.0
     lab.create("t", count=2, boot=b"#!/bin/sh\ntrap '' TERM\nsleep 1000\n", deadline_at=deadline_at)
     lab.running("t")
     lab.kill_server()
+    assert time.time() < deadline_at, "the server died too late to prove anything"
     until(lambda: not lab.processes(), "the machines to end themselves")
-    assert time.time() < deadline_at + 20.0
+    asked_at = time.time()
     until(lambda: all(each.state == "ended" for each in lab.provider.find("t")), "a new server to see it")
     for ended in lab.provider.find("t"):
         assert ended.why == "its deadline has passed"
         assert ended.ended_at is not None
-        assert deadline_at <= ended.ended_at < deadline_at + 20.0  # not when a server next looked
+        assert deadline_at <= ended.ended_at < min(deadline_at + 60.0, asked_at)  # not when a server next looked
 
 
 def test_a_notice_comes_before_the_end(lab: VirtualLab) -> None:
@@ -131,7 +133,7 @@ def test_a_notice_comes_before_the_end(lab: VirtualLab) -> None:
     (made,) = lab.create("t", boot=loop)
     lab.running("t")
     until(lambda: "[]" in lab.boot_log(made.id), "an empty notice")
-    at = time.time() + 3.0
+    at = time.time() + 10.0
     lab.provider.call("lab.notice", id=made.id, kind="terminate", at=at)
     until(lambda: not lab.provider.list_machines(lab.cluster), "its end")
     (ended,) = lab.provider.find("t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import socket
 import sys
 import time
@@ -54,9 +55,8 @@ def exchange(lab: VirtualLab, content: bytes) -> bytes:
         return reply
 
 
-def signed(
-    lab: VirtualLab, token: str | None = None, *, at: float = 0.0, nonce: str = "n", verb: str = "list"
-) -> bytes:
+def signed(lab: VirtualLab, token: str | None = None, *, at: float = 0.0, nonce: str = "", verb: str = "list") -> bytes:
+    nonce = nonce or secrets.token_hex(8)
     token = token or json.loads(lab.cloud.access.read_text())["token"]
     arguments = {"cluster": lab.cluster}
     body = json.dumps({"at": clock_s() + at, "nonce": nonce, "verb": verb, "arguments": arguments}).encode()
@@ -66,11 +66,22 @@ def signed(
     )
 
 
+def _sent_twice(lab: VirtualLab) -> tuple[bytes, bytes]:
+    """Return the replies to one request that is sent twice, both while it is young: a busy machine may be too slow."""
+    end_s = time.monotonic() + 60.0
+    while True:
+        good = signed(lab)
+        first, again = exchange(lab, good), exchange(lab, good)
+        if b"stale" not in first + again:
+            return first, again
+        assert time.monotonic() < end_s, (first, again)
+
+
 def test_who_has_no_token_gets_no_reply(lab: VirtualLab) -> None:
     lab.create("t")
-    good = signed(lab)
-    assert b"windlass-token" in exchange(lab, good)
-    assert exchange(lab, good) == b""  # sent again
+    first, again = _sent_twice(lab)
+    assert b"windlass-token" in first
+    assert again == b""
     assert exchange(lab, signed(lab, "0" * 64, nonce="a")) == b""
     assert exchange(lab, signed(lab, nonce="b")[:-1] + b" ") == b""
     assert exchange(lab, b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}") == b""
@@ -79,8 +90,7 @@ def test_who_has_no_token_gets_no_reply(lab: VirtualLab) -> None:
     assert (
         b"404" in exchange(lab, b"GET /id HTTP/1.1\r\n\r\n").split(b"\r\n")[0]
     )  # this machine is none of its machines
-    unknown = exchange(lab, signed(lab, nonce="e", verb="shutdown"))
-    assert b"unknown request `shutdown`" in unknown
+    until(lambda: b"unknown request `shutdown`" in exchange(lab, signed(lab, verb="shutdown")), "the refusal")
     assert lab.cloud.access.stat().st_mode & 0o077 == 0
     assert (lab.cloud.path / "token").stat().st_mode & 0o077 == 0
 
@@ -134,7 +144,7 @@ def test_silent_connections_do_not_keep_the_owner_out(lab: VirtualLab) -> None:
             except UncertainError:  # its slots are taken for at most ten seconds
                 return False
 
-        until(lists, "a reply", limit_s=60.0)
+        until(lists, "a reply")
     finally:
         for each in silent:
             each.close()
@@ -179,9 +189,9 @@ def test_the_head_uses_the_file_with_the_access(lab: VirtualLab, tmp_path: Path)
     shell = lab.place.host(head).shell
     shell.run(["sh", "-c", "cat > virtual.json"], stdin=access)
     source = str(Path(__file__).parents[3] / "src")
-    argv = [sys.executable, "-c", f"{code}; import time; time.sleep(60)", head.id]
-    with pytest.raises(UnreachableError):  # it ends the machine that it runs on
-        shell.run(argv, env={"PYTHONPATH": source})
+    argv = [sys.executable, "-c", f"{code}; import time; time.sleep(600)", head.id]
+    with pytest.raises(UnreachableError, match="it ended meanwhile"):  # it ends the machine that it runs on
+        shell.run(argv, env={"PYTHONPATH": source}, timeout_s=300)
     until(lambda: not lab.provider.list_machines(lab.cluster), "its end")
 
 
@@ -199,7 +209,7 @@ def test_questions_start_no_server(lab: VirtualLab) -> None:
 def test_one_server_however_many_ask_first(lab: VirtualLab) -> None:
     with ThreadPoolExecutor(6) as pool:
         made = list(pool.map(lambda number: lab.create(f"t{number}")[0], range(6)))
-    assert len(lab.servers()) == 1
+    until(lambda: len(lab.servers()) == 1, "those that found a server to end", limit_s=60.0)
     assert len({each.id for each in made}) == 6
     assert len({each.address for each in made}) == 6
     until(lambda: all(each.state == "running" for each in lab.provider.list_machines(lab.cluster)), "all to run")
@@ -233,7 +243,7 @@ def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(lab: Virtua
     for machine in alive:
         _wait_for_log(lab, machine)
         assert lab.boot_log(machine) == f"began {machine}\n"
-    assert len([name for name in links() if "-" in name and name.startswith(_bridge(lab))]) == len(alive)
+    assert len([name for name in links() if name.startswith(f"{_bridge(lab)}-")]) == len(alive)
     lab.kill_server()
     lab.down()
 
@@ -245,7 +255,7 @@ def _play(lab: VirtualLab, rng: random.Random, token: str, alive: set[str], boot
         asked = pool.submit(answer, lambda: lab.create(token, count=count, boot=boot))
         time.sleep(rng.choice((0.0, 0.02, 0.1, 0.3, 0.6)))
         num_killed = lab.kill_server()
-        made = asked.result(120)
+        made = asked.result(300)
     assert [each.id for each in answer(lambda: lab.provider.find(token))] == [each.id for each in made]
     assert len(made) == count
     alive |= {each.id for each in made}
@@ -288,6 +298,6 @@ def test_a_machine_whose_server_died_is_ended_by_down(lab: VirtualLab) -> None:
 def test_a_server_without_machines_ends_by_itself(lab: VirtualLab) -> None:
     (made,) = lab.create("t")
     lab.provider.terminate([made.id])
-    until(lambda: not lab.servers(), "the server to end", limit_s=90.0)
+    until(lambda: not lab.servers(), "the server to end")
     assert lab.traces() == []
     assert [each.state for each in lab.provider.find("t")] == ["ended"]  # the next one knows it

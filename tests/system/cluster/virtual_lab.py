@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -79,22 +78,26 @@ class VirtualLab:
         self.provider.call("lab.faults", faults=[])
 
     def servers(self) -> list[int]:
-        """Return the processes of this folder's server: those whose command line names it."""
+        """Return this folder's servers: not the process that starts one, nor a child that is about to be a program."""
+        return [pid for pid in self._server_processes() if _leads_a_session(pid)]
+
+    def _server_processes(self) -> list[int]:
         words = f"windlass.cluster.providers.virtual.server\0{self.cloud.path}\0".encode()
         return [pid for pid in process.descendants(1) if words in _bytes(f"/proc/{pid}/cmdline")]
 
     def kill_server(self) -> int:
         """SIGKILL the server, and wait until all its threads are gone, its socket with them; return how many there were."""
         found = []
-        for pid in self.servers():
+        for pid in self._server_processes():
             with suppress(ProcessLookupError):  # the one that only starts it has ended
-                found.append(os.pidfd_open(pid))
-        for each in found:
-            signal.pidfd_send_signal(each, signal.SIGKILL)
-        for each in found:
-            assert select.select([each], [], [], 60.0)[0], "the server does not die"
-            os.close(each)
-        return len(found)
+                found.append((os.pidfd_open(pid), _leads_a_session(pid)))
+        for descriptor, _ in found:
+            with suppress(ProcessLookupError):  # it has ended
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        for descriptor, _ in found:
+            assert select.select([descriptor], [], [], 60.0)[0], "the server does not die"
+            os.close(descriptor)
+        return sum(is_server for _, is_server in found)
 
     def boot_log(self, machine: str) -> str:
         path = self.cloud.machine(machine) / "boot.log"
@@ -107,9 +110,11 @@ class VirtualLab:
 
     def traces(self) -> list[str]:
         """Return what the cluster has on this machine now: processes, links, namespaces' mounts."""
-        found = [f"process {pid}" for pid in (*self.processes(), *self.servers())]
-        links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-        found += [line for line in links if str(self.cloud.path) in line]
+        found = [f"process {pid}" for pid in (*self.processes(), *self._server_processes())]
+        marks = {
+            name: _bytes(f"/sys/class/net/{name}/ifalias").decode() for name in links()
+        }  # others' links disturb ip(8)
+        found += [name for name, mark in marks.items() if mark.strip() == str(self.cloud.path)]
         found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
         return found
 
@@ -157,6 +162,13 @@ def virtual_lab(folder: Path, cluster: str = "lab-1") -> Iterator[VirtualLab]:
 def links() -> set[str]:
     """Return the bridges and cables of all virtual clusters."""
     return {name for name in os.listdir("/sys/class/net") if name.startswith("wlv")}
+
+
+def _leads_a_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def _bytes(path: str) -> bytes:

@@ -132,7 +132,11 @@ class Booter:
         (self.folder.machine(machine) / "go").touch()
 
     def kill(self, records: Sequence[MachineRecord]) -> list[str]:
-        """Kill all processes of machines; return the ids of those that have none left."""
+        """Kill all processes of machines; return the ids of those that have none left.
+
+        One that has a child in a machine (`nsenter`) is left to reap it and end by itself: a PID namespace does not end
+        before its processes are reaped, all but its process 1, and who would adopt them may reap nothing.
+        """
         for record in records:
             if record.init and process.is_alive(found := process.ProcessId.parse(record.init)):
                 process.send_signal(found.pid, signal.SIGKILL)
@@ -141,7 +145,7 @@ class Booter:
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                 left |= {each.id for each in records if f"{ID}={each.id}".encode() in words}
-            process.send_signal(pid, signal.SIGKILL)
+            process.send_signal(pid, signal.SIGCONT if _reaps_others(pid) else signal.SIGKILL)
         return [each.id for each in records if each.id not in left and not _has_init(each)]
 
     def clean(self, record: MachineRecord) -> None:
@@ -163,11 +167,31 @@ def _has_init(record: MachineRecord) -> bool:
 
 
 def _child(outer: int) -> process.ProcessId | None:
+    children = _children(outer)
+    return process.identify(children[0]) if children else None
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of a process's main thread, those that it has not reaped included."""
     try:
-        children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    return process.identify(int(children[0])) if children else None
+        return []
+
+
+def _reaps_others(pid: int) -> bool:
+    """Return whether a process of our own PID namespace has a child in another, which is not that one's process 1."""
+    numbers = [_numbers(child) for child in _children(pid)]
+    return len(_numbers(pid)) == 1 and any(len(each) > 1 and each[-1] != "1" for each in numbers)
+
+
+def _numbers(pid: int) -> list[str]:
+    """Return a process's numbers in our PID namespace and in those below, even if it was not reaped; proc(5), NSpid."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
 
 
 def _last_line(path: Path) -> str:

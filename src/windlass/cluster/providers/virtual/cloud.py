@@ -167,7 +167,8 @@ class VirtualCloud:
     def _look_after(self, record: MachineRecord) -> None:
         if not process.is_alive(process.ProcessId.parse(record.init)):
             why, at = self._booter.end_of(record.id) or ("its process 1 was killed", time.time())
-            self._bury(record, why, at)
+            if self._booter.kill([record]):
+                self._bury(record, why, at)
         elif record.cut_at is not None and time.time() >= record.cut_at:
             self.terminate([record.id], "taken back")
         else:
