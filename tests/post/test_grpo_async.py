@@ -23,6 +23,7 @@ from tests.post.test_grpo import base, grpo, rollouts_of, trainer_of
 from windlass.core.errors import NotFoundError, PreconditionError, SpecError
 from windlass.post.control.asynchronous import AsyncRollouts
 from windlass.post.control.shared import SharedRollouts
+from windlass.post.objectives.batch import TokenBatch
 from windlass.post.rollout.engine import EngineError
 from windlass.post.samples.frames import StoredSample, read_headers
 from windlass.post.samples.reader import SampleFolder, read_samples
@@ -32,8 +33,10 @@ from windlass.post.weights.store import Probe
 from windlass.testing.distributed import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.modules.protocol import StepFacts
 from windlass.train.parallel.world import World
 from windlass.train.resolve import resolve
+from windlass.train.trainer import Trainer
 
 __all__ = ["base"]
 
@@ -272,9 +275,37 @@ LONG = (
 )
 
 
+def stop_workers_while_learning(trainer: Trainer[TokenBatch], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a batch to the next weights no token is generated: answers meet new weights however slow the learner is."""
+    train, advance = trainer.module.train_batch, AsyncRollouts.advance
+
+    def signal_workers(rollouts: AsyncRollouts | None, number: int) -> None:
+        assert rollouts is not None
+        for worker in list(rollouts._workers.values()):
+            os.kill(worker.engine.pid, number)
+
+    def train_batch(batch: TokenBatch, facts: StepFacts) -> object:
+        source = rollouts_of(trainer)._source
+        assert isinstance(source, SharedRollouts)
+        if facts.step < 10:  # nothing follows the last one
+            signal_workers(source._rollouts, signal.SIGSTOP)
+        return train(batch, facts)
+
+    def advanced(self: AsyncRollouts, *arguments: Any) -> None:
+        advance(self, *arguments)
+        signal_workers(self, signal.SIGCONT)
+
+    monkeypatch.setattr(trainer.module, "train_batch", train_batch)
+    monkeypatch.setattr(AsyncRollouts, "advance", advanced)
+
+
 @pytest.mark.parametrize("in_flight", ["recompute", "keep", "finish"])
-def test_long_answers_go_on_with_new_weights_as_the_setting_says(tmp_path: Path, base: Path, in_flight: str) -> None:
-    assert trainer_of(grpo(tmp_path, base, *LONG, f"async.in_flight={in_flight}")).fit().is_finished
+def test_long_answers_go_on_with_new_weights_as_the_setting_says(
+    tmp_path: Path, base: Path, in_flight: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(grpo(tmp_path, base, *LONG, f"async.in_flight={in_flight}"))
+    stop_workers_while_learning(trainer, monkeypatch)
+    assert trainer.fit().is_finished
     samples = learned(tmp_path / "run")
     assert len(samples) == 10 * 2 * 2
     lags = [each.step - oldest_version(each.scored.sample.spans) for each in samples if each.step is not None]

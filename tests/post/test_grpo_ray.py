@@ -48,7 +48,11 @@ class LoseNode(TrainerCallback):
             assert isinstance(source, SharedRollouts)
             assert source._rollouts is not None
             workers = source._rollouts._workers
-            wait_until(lambda: sum(each.has_joined for each in list(workers.values())) == 2, "both workers generate", timeout_s=300.0)
+            wait_until(
+                lambda: sum(each.has_joined for each in list(workers.values())) == 2,
+                "both workers generate",
+                timeout_s=300.0,
+            )
             self.ray.kill("second")
         self.deaths = rollouts_of(self.trainer).metrics.get("rollout/worker_deaths", 0.0)
 

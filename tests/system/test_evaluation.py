@@ -27,7 +27,7 @@ pause_s, keep = float(sys.argv[2]), int(sys.argv[3])
 saved = []
 for step in range(1, int(sys.argv[1]) + 1):
     time.sleep(pause_s)
-    while step == 2 and len(sys.argv) > 4 and not os.path.exists(sys.argv[4]):
+    while step == 2 and len(sys.argv) > 4 and not os.path.exists(sys.argv[4]):  # a file that lets it go on
         time.sleep(0.1)
     report.metrics({"loss": abs(step - 3.2)}, step=step)
     with report.checkpoint_dir(step=step) as folder:
@@ -39,18 +39,6 @@ for step in range(1, int(sys.argv[1]) + 1):
         saved.remove(path)
 print("trained", flush=True)
 """
-
-PAUSED = """
-import sys, time
-from pathlib import Path
-from windlass import report
-for step in (1, 2):
-    while step == 2 and not Path(sys.argv[1]).exists():
-        time.sleep(0.05)
-    with report.checkpoint_dir(step=step) as folder:
-        (folder / "state").write_text(str(step))
-"""
-"""Saves its second checkpoint once there is a file."""
 
 EVALUATE = """
 import os, sys, time
@@ -149,10 +137,7 @@ def test_resources_are_free_while_nothing_is_to_be_evaluated(stage: Stage) -> No
     """The evaluator leases CPUs for its attempts only: another run gets all of them between two checkpoints."""
     cpus = os.cpu_count() or 1
     go = stage.code / "go"
-    both = spec(stage, "", "0", {"every": 1}, cpus=cpus)
-    stage.write("paused.py", PAUSED)
-    both["tasks"]["train"]["run"] = f"{PYTHON} paused.py {go}"
-    run = stage.launch(both)
+    run = stage.launch(spec(stage, f"2 0 9 {go}", "0", {"every": 1}, cpus=cpus))
     until(lambda: len(done(stage, run)) == 1, "the first evaluation", story=lambda: stage.story(run))
     other = stage.launch(stage.task("true", cpus=cpus), name="other")
     assert stage.end(other) is State.SUCCEEDED, stage.story(other)

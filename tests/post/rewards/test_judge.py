@@ -50,7 +50,8 @@ def scored(settings: dict[str, Any], *texts: str, on_error: str = "exclude") -> 
         )
         for text in texts
     ]
-    with RewardPool([find_verifier("judge", settings)], PoolConfig(num_workers=1, deadline_s=300.0, on_error=on_error)) as pool:  # type: ignore[arg-type]
+    config = PoolConfig(num_workers=1, deadline_s=300.0, on_error=on_error)  # type: ignore[arg-type]
+    with RewardPool([find_verifier("judge", settings)], config) as pool:
         return pool.score(requests), pool
 
 

@@ -36,6 +36,7 @@ def test_lent_memory_is_freed_and_allocated_again() -> None:
     model = tiny.decoder(max_length=4096)
     with LiveTensors() as live:
         engine = embedded(model, num_slots=32, max_length=4096)
+        gc.collect()  # what its start left in cycles
         whole, config = live.now(), model.config
         cache = 2 * config.num_layers * 4096 * 32 * config.num_kv_heads * config.head_dim * 4
         weights = sum(each.numel() * 4 for each in model.parameters())
