@@ -109,7 +109,7 @@ def test_power_cuts_of_nodes_with_an_engine_and_a_learner(stage: SlurmStage) -> 
             assert stage.causes(run, "train") == [], stage.story(run)
             return len(steps_of(folder)) >= step
 
-        until(is_there, f"{step} steps", story=lambda: stage.story(run), poll_s=0.2)
+        until(is_there, f"{step} steps", story=lambda: stage.story(run), timeout_s=600, poll_s=0.2)
 
     def saved() -> int:
         return run.facts.task("train").last_checkpoint.step
@@ -133,7 +133,7 @@ def test_power_cuts_of_nodes_with_an_engine_and_a_learner(stage: SlurmStage) -> 
     stage.lab.kill(learners[1])
     until(lambda: len(stage.attempts(run, "train")) >= 2, "the learners start again", story=lambda: stage.story(run))
     (stage.code / "fast").touch()
-    assert stage.end(run) is State.SUCCEEDED, stage.story(run)
+    assert stage.end(run, timeout_s=600) is State.SUCCEEDED, stage.story(run)
 
     *lost_causes, last = stage.causes(run, "train")
     assert last == "ok", stage.story(run)
