@@ -45,6 +45,7 @@ WHOLE = (
     "tests/tune/executors/ray/test_notices.py",
     "tests/system/cluster/test_aws.py",
     "tests/system/cluster/test_cluster_faults.py",
+    "tests/system/cluster/test_ray_versions.py",
     "tests/system/cluster/test_sweep.py",
     "tests/examples/test_train_tiny.py",
     "tests/system/slurm/test_bad_input.py",
