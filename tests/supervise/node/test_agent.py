@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 
 from windlass.core.clock import FakeClock
+from windlass.supervise.node import head_link
 from windlass.supervise.node.ending import ends_because
 from windlass.supervise.node.head_link import HeadLink, silence_limit_s
 from windlass.supervise.node.metadata import fetch_instance
@@ -75,6 +76,46 @@ def test_a_silent_head_is_counted_from_its_last_reply(tmp_path: Path) -> None:
     clock.advance(9.0)
     assert not link.post()
     assert link.silent_s == 9.0
+
+
+class FullDisk:
+    """Standard error on a disk that is full."""
+
+    def write(self, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    flush = write
+
+
+def test_a_link_whose_log_is_on_a_full_disk_goes_on_and_says_why_the_head_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    status = NodeStatus(token="t", state="ready", instance="i-1")
+    link = HeadLink(replace(SPEC, store="127.0.0.1:1"), lambda: status)
+    monkeypatch.setattr("sys.stderr", FullDisk())
+    assert not link.post()
+    assert "127.0.0.1:1" in link.problem
+    reason = ends_because(SPEC, age_s=1.0, is_stop_requested=False, silent_s=91.0, problem=link.problem)
+    assert reason == f"the head has been silent for 91 s: {link.problem}"
+
+
+def test_a_thread_of_the_link_survives_what_nobody_expects(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def status() -> NodeStatus:
+        tries.append("try")
+        if len(tries) > 2:
+            raise SystemExit  # ends the thread
+        raise TypeError("a bug")
+
+    link = HeadLink(replace(SPEC, store="127.0.0.1:1"), status)
+    monkeypatch.setattr(head_link, "_POST_S", 0.0)
+    with pytest.raises(SystemExit):
+        link._run()
+    assert len(tries) == 3
+    assert capsys.readouterr().err == "status not posted: TypeError: a bug\n"
 
 
 def test_the_lines_of_a_head_have_its_nodes_and_what_was_tried(tmp_path: Path) -> None:

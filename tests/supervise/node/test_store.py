@@ -150,3 +150,14 @@ def test_one_address_has_a_limited_number_of_connections(scene: Scene) -> None:
         scene.client().call("GET", "/archive")
     for each in there:
         each.close()
+
+
+def test_a_head_that_cannot_write_replies_all_the_same(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    (scene.folder.path / "nodes" / "i-1.json").mkdir(parents=True)  # as a full disk: nothing can be put there
+    status = NodeStatus(token="t", state="ready", instance="i-1")
+    for _ in range(2):
+        assert json.loads(scene.client().call("POST", "/status", status.to_json())) == {"stop": False}
+    assert capsys.readouterr().err.count("statuses of nodes are not kept: Is a directory") == 1
+    (scene.folder.path / "nodes" / ".numbers").mkdir()
+    with pytest.raises(StoreError, match=r"/spec.*: 500 .*Is a directory"):
+        scene.client().call("GET", "/spec?group=gpu&instance=i-2")

@@ -9,7 +9,6 @@ for its logs for 15 minutes (`KEEP_FAILED_S`).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -31,6 +30,7 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import boot_id, find_by_environment, identify
 from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
 from windlass.supervise.linux import become_subreaper, set_process_name
+from windlass.supervise.node.agent_log import write_log
 from windlass.supervise.node.ending import await_machine_end, ends_because
 from windlass.supervise.node.head_link import HeadLink, NoticeWatch
 from windlass.supervise.node.processes import boot_clock, end_leftovers, end_processes, last_lines, reap
@@ -99,16 +99,9 @@ def _become_agent(folder: NodeFolder, ready: int) -> None:
     try:
         code = _Agent(folder, lock).run(ready)
     except Exception:  # noqa: BLE001 - the process ends below, which would hide it
-        _log(traceback.format_exc())
+        write_log(traceback.format_exc())
     finally:
         os._exit(code)
-
-
-def _log(text: str) -> None:
-    """Write to the agent's log, unless its disk is full."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 class _Agent:
@@ -169,7 +162,7 @@ class _Agent:
             untested = ray_warning(self._version) if self._version and error.code == "ray-failed" else ""
             self._end("failed", "; ".join(filter(None, (error.message, untested))), error.code)
         except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
-            _log(traceback.format_exc())
+            write_log(traceback.format_exc())
             self._end("failed", f"{type(error).__name__}: {error}", "node-failed")
         if self._spec.shutdown:
             self._linger()
@@ -198,7 +191,7 @@ class _Agent:
         try:
             self._say(state, message, code=code, ended_at=time.time())
         except OSError as error:  # such as a full disk; the head hears the status, and the machine ends
-            _log(f"the status was not written: {error}\n")
+            write_log(f"the status was not written: {error}")
         if self._link is not None:
             self._link.post()
         if self._store is not None and state == "ended":
@@ -211,7 +204,7 @@ class _Agent:
         os.close(self._lock)
         reason = await_machine_end(self._folder, self._status.process, self._reason)
         if reason:
-            _log(f"the machine ends: {reason}\n")
+            write_log(f"the machine ends: {reason}")
             self._end_machine()
 
     def _end_machine(self) -> None:
@@ -220,7 +213,7 @@ class _Agent:
             done = subprocess.run(
                 ["sh", "-c", self._spec.shutdown], stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
             )
-            _log(f"`{self._spec.shutdown}` exited with {done.returncode}\n")
+            write_log(f"`{self._spec.shutdown}` exited with {done.returncode}")
             time.sleep(_SHUTDOWN_AGAIN_S)
 
     def _look(self) -> None:
@@ -245,6 +238,7 @@ class _Agent:
             age_s=boot_clock() - self._status.began_s,
             is_stop_requested=self._folder.is_stop_requested or (link is not None and link.is_stop_requested),
             silent_s=0.0 if link is None else link.silent_s,
+            problem="" if link is None else link.problem,
         )
 
     def _drain(self, at: float) -> None:

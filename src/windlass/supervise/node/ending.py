@@ -20,19 +20,22 @@ KEEP_FAILED_S = 900.0
 _LOOK_S = 0.25
 
 
-def ends_because(spec: NodeSpec, *, age_s: float, is_stop_requested: bool, silent_s: float = 0.0) -> str:
+def ends_because(
+    spec: NodeSpec, *, age_s: float, is_stop_requested: bool, silent_s: float = 0.0, problem: str = ""
+) -> str:
     """Return why a node must end now; empty if it goes on. Pure.
 
     Args:
         age_s: seconds since the node's agent first started.
         silent_s: seconds since the head last replied.
+        problem: why it does not.
     """
     if is_stop_requested:
         return "stopped"
     if spec.ttl_s is not None and age_s >= spec.ttl_s:
         return f"its time to live of {spec.ttl_s:g} s is over"
     if silent_s > silence_limit_s(spec):
-        return f"the head has been silent for {silent_s:.0f} s"
+        return f"the head has been silent for {silent_s:.0f} s" + (f": {problem}" if problem else "")
     return ""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import Callable
 
 from windlass.core.json_text import decode_json
+from windlass.supervise.node.agent_log import LogOnce
 from windlass.supervise.node.notices import MetadataError, fetch_notices
 from windlass.supervise.node.spec import NodeSpec, NodeStatus
 from windlass.supervise.node.store_client import StoreClient, StoreError
@@ -42,6 +42,7 @@ class HeadLink:
         self._status, self._monotonic = status, monotonic
         self._heard_s, self._lock = monotonic(), threading.Lock()
         self._is_stop_requested = False
+        self._log = LogOnce()
 
     def start(self) -> None:
         """Post from a thread."""
@@ -51,6 +52,11 @@ class HeadLink:
     def silent_s(self) -> float:
         """Return the seconds since the head last replied."""
         return self._monotonic() - self._heard_s
+
+    @property
+    def problem(self) -> str:
+        """Return why the last post failed; empty if the head replied."""
+        return self._log.problem
 
     @property
     def is_stop_requested(self) -> bool:
@@ -63,15 +69,19 @@ class HeadLink:
             with self._lock:
                 reply = decode_json(self._client.call("POST", "/status", self._status().to_json()))
         except (StoreError, ValueError) as error:
-            sys.stderr.write(f"status not posted: {error}\n")
+            self._log.write(f"status not posted: {error}")
             return False
+        self._log.write("")
         self._heard_s = self._monotonic()
         self._is_stop_requested = self._is_stop_requested or bool(reply.get("stop"))
         return True
 
     def _run(self) -> None:
         while True:
-            self.post()
+            try:
+                self.post()
+            except Exception as error:  # noqa: BLE001 - without this thread the node would end, and nobody would know why
+                self._log.write(f"status not posted: {type(error).__name__}: {error}")
             time.sleep(_POST_S)
 
 
@@ -79,7 +89,7 @@ class NoticeWatch:
     """Asks the metadata service each second whether the machine is taken back."""
 
     def __init__(self, service: str) -> None:
-        self._service = service
+        self._service, self._log = service, LogOnce()
         self.at: float | None = None
 
     def start(self) -> None:
@@ -87,14 +97,19 @@ class NoticeWatch:
         if self._service:
             threading.Thread(target=self._run, name="notices", daemon=True).start()
 
+    def look(self) -> None:
+        """Ask once."""
+        try:
+            ends = [each.at for each in fetch_notices(self._service) if each.kind != "rebalance"]
+        except MetadataError as error:
+            self._log.write(f"no notices: {error}")
+        except Exception as error:  # noqa: BLE001 - without this thread no notice would be heard
+            self._log.write(f"no notices: {type(error).__name__}: {error}")
+        else:
+            self.at = min(ends) if ends else self.at
+            self._log.write("")
+
     def _run(self) -> None:
-        last = ""
         while True:
-            try:
-                ends = [each.at for each in fetch_notices(self._service) if each.kind != "rebalance"]
-                self.at, last = (min(ends) if ends else self.at), ""
-            except MetadataError as error:
-                if str(error) != last:  # once, not each second
-                    last = str(error)
-                    sys.stderr.write(f"no notices: {last}\n")
+            self.look()
             time.sleep(_NOTICE_S)

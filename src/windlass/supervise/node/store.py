@@ -30,6 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic
 from windlass.core.json_text import decode_json
+from windlass.supervise.node.agent_log import LogOnce, write_log
 from windlass.supervise.node.spec import NodeFolder, NodeSpec, NodeStatus
 from windlass.supervise.node.store_client import MAC, NONCE, TIME, WRONG_TIME, key_of, mac_of
 
@@ -71,6 +72,7 @@ class NodeStore:
         self._nonces: OrderedDict[str, float] = OrderedDict()
         self._posted_s: dict[str, float] = {}
         self._told: set[str] = set()
+        self._log = LogOnce()
         self._server = _Server((address, spec.store_port), self)
         self.address = f"{address}:{self._server.server_address[1]}"
 
@@ -181,7 +183,12 @@ class NodeStore:
         path = nodes / f"{status.instance}.json"
         if not is_valid or (not path.exists() and len(os.listdir(str(nodes))) > _MAX_NODES):
             raise PreconditionError("invalid status", code="invalid-value")
-        write_atomic(path, json.dumps({**asdict(status), "seen_at": self._clock()}).encode())
+        try:
+            write_atomic(path, json.dumps({**asdict(status), "seen_at": self._clock()}).encode())
+        except OSError as error:  # such as a full disk: the node lives, and must hear whether it should end
+            self._log.write(f"statuses of nodes are not kept: {error.strerror}")
+        else:
+            self._log.write("")
         is_ending = self._folder.is_stop_requested
         with self._lock:
             self._posted_s[status.instance] = time.monotonic()
@@ -282,9 +289,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.server.extend(self.connection)
         try:
-            self._send(200, store.reply(self.command, self.path, body))
+            found = store.reply(self.command, self.path, body)
         except PreconditionError as error:
             self._send(404, error.message.encode())
+        except OSError as error:  # of the head's disk, not of the connection
+            write_log(f"{self.command} {self.path}: {error}")
+            self._send(500, str(error).encode())
+        else:
+            self._send(200, found)
 
     def _send(self, status: int, body: bytes | Path) -> None:
         """Send a reply that is signed; a file is read twice, not held in memory."""
