@@ -118,7 +118,7 @@ def test_a_learner_that_is_killed_resumes_with_what_is_stored(tmp_path: Path, ba
     words = [sys.executable, "-m", "windlass", "train", "grpo", *overrides]
     for want in (2, 6):
         process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline:
             if num_steps_stored(tmp_path / "run") >= want:
                 break
@@ -242,7 +242,7 @@ def test_a_killed_run_plans_by_what_was_reserved_before(tmp_path: Path, base: Pa
     words = [sys.executable, "-m", "windlass", "train", "grpo", *overrides]
     for want in (3, 7):
         process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline and num_steps_stored(tmp_path / "run") < want:
             time.sleep(0.005)
         process.kill()

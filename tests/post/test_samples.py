@@ -75,7 +75,7 @@ def test_killed_processes_resume_with_the_stored_batches(
     words = [sys.executable, "-m", "windlass", "train", "grpo", *settings]
     for want in (3, 6):
         process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < deadline:
             folder = tmp_path / "run" / "samples"
             if folder.exists() and len({each.step for each in stored_if_any(folder)}) >= want:

@@ -50,7 +50,7 @@ def test_the_job_is_held_until_there_is_a_checkpoint(slurm_stage: SlurmStage) ->
     assert (shown["JobState"], shown["Reason"], shown["Partition"]) == ("PENDING", "JobHeldUser", "short")
     assert job.is_held
     go.touch()
-    until(lambda: run.state.is_terminal, "the run ends without a client", timeout_s=300, story=lambda: stage.story(run))
+    until(lambda: run.state.is_terminal, "the run ends without a client", timeout_s=600, story=lambda: stage.story(run))
     assert run.state is State.SUCCEEDED, stage.story(run)
     assert sorted(done(stage, run)) == [2, 4]
     assert {point.step: point.value for point in metrics.series(run.folder, "eval/score")} == {2: 20.0, 4: 40.0}
@@ -61,7 +61,7 @@ def test_training_that_publishes_nothing_ends_the_held_task(slurm_stage: SlurmSt
     stage = slurm_stage
     spec = {"tasks": {"train": {"run": "exit 3"}, "quality": {"run": "true", "evaluate": {"of": "train", "every": 1}}}}
     run = stage.start(spec)
-    until(lambda: run.state.is_terminal, "the run ends without a client", timeout_s=300, story=lambda: stage.story(run))
+    until(lambda: run.state.is_terminal, "the run ends without a client", timeout_s=600, story=lambda: stage.story(run))
     end = run.facts.task("quality").end
     assert end is not None
     assert (end[0], end[1]) == (State.FAILED, "sibling-failed")
