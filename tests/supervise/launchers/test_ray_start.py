@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from windlass.supervise.launchers import ray_start
+from windlass.supervise.launchers.ray_dashboard import leave_dashboard_out
 from windlass.supervise.launchers.ray_start import StartSpec, _by_rank, _table, ray_start_main
 
 
@@ -203,3 +204,35 @@ def test_a_table_that_does_not_answer_is_an_empty_one(
 def test_dead_nodes_and_strangers_do_not_count() -> None:
     nodes = [("windlass-0", True, {"GPU": 2.0, "CPU": 1.0}), ("windlass-1", False, {}), ("head", True, {})]
     assert _by_rank(nodes) == {0: [2.0, 1.0]}
+
+
+@pytest.mark.parametrize("is_wanted", [False, None])
+def test_no_process_is_started_for_a_dashboard_that_is_refused(
+    ray: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch, is_wanted: bool | None
+) -> None:
+    written: dict[tuple[bytes, bytes], bytes] = {}
+
+    def put(key: bytes, value: bytes, overwrite: bool, namespace: bytes) -> None:
+        written[namespace, key] = value
+
+    monkeypatch.setattr(
+        sys.modules["ray._raylet"], "GcsClient", lambda address: types.SimpleNamespace(internal_kv_put=put)
+    )
+    constants = types.ModuleType("ray._private.ray_constants")
+    constants.__dict__.update(KV_NAMESPACE_DASHBOARD=b"dashboard", DASHBOARD_ADDRESS="dashboard")
+    services = types.ModuleType("ray._private.services")
+    services.__dict__["start_api_server"] = lambda is_wanted, *where, **options: ("h:8265", "process")
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
+    monkeypatch.setitem(sys.modules, "ray._private.services", services)
+    leave_dashboard_out("h:1")
+    found = services.start_api_server(is_wanted, False, "h", "h:1", port=None)
+    if is_wanted is None:
+        assert (found, written) == (("h:8265", "process"), {})
+    else:
+        assert found == ("", None)  # as Ray's own, and nothing runs
+        there = b"127.0.0.1:8265"
+        assert written == {
+            (b"dashboard", b"dashboard"): there,
+            (b"dashboard", b"dashboard_rpc"): there,
+            (b"dashboard", b"webui:url"): b"",
+        }

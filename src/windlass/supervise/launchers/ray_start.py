@@ -24,6 +24,7 @@ from typing import Any, Callable
 from windlass.core.dataclass import dataclass
 from windlass.core.json_text import decode_json
 from windlass.core.process import descendants
+from windlass.supervise.launchers.ray_dashboard import leave_dashboard_out
 
 __all__ = ["NODE_NAME", "StartSpec", "ray_start_main"]
 
@@ -42,7 +43,7 @@ class StartSpec:
         rank: 0 is the head.
         address: address of the head, `<address>:<port>`.
         options: for `ray start`, after `--head` or `--address`.
-        num_nodes: number of nodes that the head counts; workers count nothing.
+        num_nodes: number of nodes that the head counts; 0: it counts none. Workers count nothing.
         fd: descriptor for events.
     """
 
@@ -64,7 +65,7 @@ class StartSpec:
 
 
 def ray_start_main(arguments: Sequence[str]) -> int:
-    """Start this node's Ray processes; on the head, block until all nodes have joined."""
+    """Start this node's Ray processes; on the head, block until all counted nodes have joined."""
     spec = StartSpec.from_text(arguments[0])
     say = _event_writer(spec.fd)
     try:
@@ -80,6 +81,7 @@ def ray_start_main(arguments: Sequence[str]) -> int:
     _extend_node_wait()
     counting = threading.Thread(target=_count, args=(spec, say), daemon=True)
     if spec.rank == 0:
+        leave_dashboard_out(spec.address)
         counting.start()
     else:
         _wait_for_head(spec)
