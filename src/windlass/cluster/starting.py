@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ __all__ = ["PAUSE_S", "NodeStarter", "Report", "ready_words"]
 Report = Callable[[str], None]
 """Called with a line for the user when something happens."""
 
-PAUSE_S = 0.2
+PAUSE_S = 0.05
 _START_S = 900.0
 _RAY_PORT = 6379
 _STORE_PORT = 6380
@@ -37,7 +38,7 @@ def ready_words(name: str, status: NodeStatus) -> str:
 
 
 class NodeStarter:
-    """Starts the agents of machines that the client reaches; the head first, whose address the others need.
+    """Starts the agents of machines that the client reaches, side by side; the others wait for the head's address.
 
     Args:
         archive: the zipapp of the agents.
@@ -50,7 +51,8 @@ class NodeStarter:
         self._pool = ThreadPoolExecutor(max_workers=32)
         self._futures: dict[str, Future[NodeStatus]] = {}
         self._head = self._head_id = ""
-        self._has_failed_head = False
+        self._has_failed_head = self._is_closed = False
+        self._is_head_decided = threading.Event()
         self._numbers: dict[str, int] = {}
         self.statuses: dict[str, NodeStatus] = {}
         self.errors: dict[str, WindlassError] = {}
@@ -64,10 +66,10 @@ class NodeStarter:
             is_new = machine.id not in self._futures
             if is_new and machine.group == HEAD:
                 self._head_id = machine.id
-                self._futures[machine.id] = self._pool.submit(self._bring, machine, 0, "")
-            elif is_new and self._head:
+                self._futures[machine.id] = self._pool.submit(self._bring, machine, 0)
+            elif is_new and self._head_id:  # the head has a thread before anybody waits for it
                 number = self._numbers.setdefault(machine.id, 1 + len(self._numbers))
-                self._futures[machine.id] = self._pool.submit(self._bring, machine, number, self._head)
+                self._futures[machine.id] = self._pool.submit(self._bring, machine, number)
         for name, future in self._futures.items():
             if future.done() and name not in self.statuses and name not in self.errors:
                 self._collect(name, future)
@@ -77,7 +79,9 @@ class NodeStarter:
             self.statuses[name] = future.result()
         except WindlassError as error:
             self.errors[name] = error
-            self._has_failed_head = self._has_failed_head or name == self._head_id
+            if name == self._head_id:
+                self._has_failed_head = True
+                self._is_head_decided.set()
             self._report(f"{name}: {error.message}")
         else:
             self._report(ready_words(name, self.statuses[name]))
@@ -89,16 +93,19 @@ class NodeStarter:
         return self._has_failed_head or all(each in self.statuses or each in self.errors for each in ours)
 
     def finish(self, machines: Sequence[Machine]) -> None:
-        """Wait until every node is ready or has failed."""
-        while not self.is_done(machines):
-            self.look(machines)
+        """Wait until every node is ready or has failed; without a head none is started."""
+        self.look(machines)
+        while self._head_id and not self.is_done(machines):
             time.sleep(PAUSE_S)
+            self.look(machines)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, within seconds."""
+        self._is_closed = True
+        self._is_head_decided.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _bring(self, machine: Machine, number: int, head: str) -> NodeStatus:
+    def _bring(self, machine: Machine, number: int) -> NodeStatus:
         """Start a node's agent unless it runs; return its status once it is ready."""
         host, end_s = self._place.host(machine), time.monotonic() + _START_S
         status = self._first_status(host, machine, end_s)
@@ -106,20 +113,39 @@ class NodeStarter:
             if self._place.provider.is_rented:
                 self._store_head_files(host, machine)
             copy_files(self._config, host.shell)
+            head = "" if machine.group == HEAD else self._await_head(host, end_s)
             host.start(self._spec(machine, number, head), self._archive)
-        while time.monotonic() < end_s:
-            status = host.status(machine.token)
-            if status is not None:
-                if machine.group == HEAD and status.head:
-                    self._head = status.head
-                if status.state == "ready":
-                    return status
-                if status.state in {"failed", "ended"}:
-                    raise self._failure(host, machine, status)
-            if self._has_failed_head:
-                raise PreconditionError(f"{host.shell.name}: the head failed", code="node-failed")
-            time.sleep(PAUSE_S)
-        raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
+        elif self._is_ready(status, host, machine):
+            return status
+        for said in host.follow(machine.token):
+            if said is not None and self._is_ready(said, host, machine):
+                return said
+            self._check_goes_on(host, end_s)
+        raise AssertionError("unreachable: the status is followed without end")
+
+    def _is_ready(self, status: NodeStatus, host: NodeHost, machine: Machine) -> bool:
+        """Return whether a node is ready; raises PreconditionError if it never will be."""
+        if machine.group == HEAD and status.head:
+            self._head = status.head
+            self._is_head_decided.set()
+        if status.state in {"failed", "ended"}:
+            raise self._failure(host, machine, status)
+        return status.state == "ready"
+
+    def _await_head(self, host: NodeHost, end_s: float) -> str:
+        """Return the head's address once its agent has said it."""
+        self._is_head_decided.wait(_START_S)
+        self._check_goes_on(host, end_s)
+        return self._head
+
+    def _check_goes_on(self, host: NodeHost, end_s: float) -> None:
+        """Raise an error if the node need not be waited for any longer."""
+        if self._has_failed_head:
+            raise PreconditionError(f"{host.shell.name}: the head failed", code="node-failed")
+        if self._is_closed:
+            raise PreconditionError(f"{host.shell.name}: its start was given up", code="node-failed")
+        if time.monotonic() > end_s:
+            raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
 
     def _failure(self, host: NodeHost, machine: Machine, status: NodeStatus) -> PreconditionError:
         """Return the error of a node that failed; the logs of a rented one are kept here, since its machine will end."""
@@ -139,7 +165,7 @@ class NodeStarter:
             try:
                 return host.status(machine.token)
             except UnreachableError:
-                if not self._place.provider.is_rented or time.monotonic() > end_s:
+                if not self._place.provider.is_rented or self._is_closed or time.monotonic() > end_s:
                     raise
             time.sleep(1.0)
 

@@ -155,6 +155,19 @@ def test_a_host_that_is_down_is_named_and_the_others_are_one_ray(lab: Lab) -> No
     assert [line.partition("/")[0] for line in lab.lines if "h3" in line] == ["h3"]
 
 
+def test_a_head_that_is_down_is_named(lab: Lab) -> None:
+    lab.hosts.kill("h1")
+    try:
+        with pytest.raises(
+            PreconditionError, match=r"no machines for 1 of `head`; tried: .*h1: cannot reach h1"
+        ) as caught:
+            lab.up()
+        assert caught.value.code == "no-capacity"
+    finally:
+        lab.hosts.start("h1")
+    assert len(lab.up()) == 3
+
+
 def test_other_settings_of_a_cluster_that_is_up_are_refused(lab: Lab) -> None:
     lab.config = replace(lab.config, groups={})
     lab.up()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from windlass.backends.site_shell import SiteShell
+from windlass.backends.site_shell import ShellResult, SiteShell
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import sha256_file
@@ -22,10 +23,19 @@ R = TypeVar("R")
 _FOLDER = ".windlass/clusters"
 _MAX_PARALLEL = 32
 _UPLOAD_S = 300.0
+_START_S = 120.0
+_NOT_STORED, _NO_ARCHIVE = 44, 45
 
 # Stores standard input as a file, whole or not at all: $1 folder, $2 name, $3 SHA-256.
 _STORE = """umask 077; mkdir -p "$1" && cat > "$1/.$2.$$" && \
-[ "$(sha256sum < "$1/.$2.$$" | cut -c1-64)" = "$3" ] && mv -f "$1/.$2.$$" "$1/$2" || { rm -f "$1/.$2.$$"; exit 1; }"""
+[ "$(sha256sum < "$1/.$2.$$" | cut -c1-64)" = "$3" ] && mv -f "$1/.$2.$$" "$1/$2" || { rm -f "$1/.$2.$$"; exit 44; }"""
+
+# The same, and then starts a node's agent in that folder: $4 the archive, $5 Python.
+_START = f"""[ -s "$4" ] || exit {_NO_ARCHIVE}; {_STORE}; exec "$5" -I -S "$4" node-start "$1\""""
+
+# Prints a node's status once it is not what standard input says, at the latest after $2 tenths of a second: $1 its path.
+_FOLLOW = """old=$(cat); n=0; while s=; [ ! -f "$1" ] || IFS= read -r s < "$1" || :; \
+[ "$s" = "$old" ] && [ $n -lt "$2" ]; do sleep 0.1; n=$((n + 1)); done; printf %s "$s\""""
 
 # Prints the claims of a cluster on this machine, one line each: claim, tab, status.
 _LIST = """cd "$HOME/.windlass/clusters" 2>/dev/null || exit 0; for d in "$1"/*/; do [ -f "$d/claim.json" ] || continue; \
@@ -74,6 +84,23 @@ class NodeHost:
             raise PreconditionError(f"{self.shell.name}: {answer.err.strip()[-200:]}", code="invalid-reply")
         return self._status(answer.out)
 
+    def follow(self, token: str, *, wait_s: float = 2.0) -> Iterator[NodeStatus | None]:
+        """Yield what the agent of a node says: now, when it is something else, and at the latest after `wait_s`.
+
+        The machine waits, not this process: a question for each look would cost it more than the node's start.
+
+        Raises:
+            UnreachableError: no connection.
+        """
+        path, said = f"{self.folder(token)}/status.json", ""
+        while True:
+            argv = ["sh", "-c", _FOLLOW, "sh", path, f"{10 * wait_s:.0f}"]
+            answer = self.shell.run(argv, stdin=said.encode())
+            if answer.code:
+                raise PreconditionError(f"{self.shell.name}: {answer.err.strip()[-200:]}", code="invalid-reply")
+            said = answer.out
+            yield self._status(said)
+
     def _status(self, text: str) -> NodeStatus | None:
         return self._read(text, lambda text: NodeStatus.from_data(decode_json(text))) if text.strip() else None
 
@@ -97,29 +124,37 @@ class NodeHost:
 
     def store_file(self, folder: str, name: str, content: bytes | Path) -> None:
         """Write a file, whole or not at all, that only the user can read; the folder is below the user's home."""
-        import hashlib
-
         digest = sha256_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
         argv = ["sh", "-c", _STORE, "sh", folder, name, digest]
         answer = self.shell.run(argv, stdin=content, timeout_s=_UPLOAD_S)
         if answer.code:
-            message = f"{self.shell.name}: cannot store {folder}/{name}: {answer.err.strip()[-200:] or 'cut short'}"
-            raise PreconditionError(message, hint="is its disk full?", code="invalid-reply")
+            raise self._not_stored(f"{folder}/{name}", answer)
+
+    def _not_stored(self, path: str, answer: ShellResult) -> PreconditionError:
+        message = f"{self.shell.name}: cannot store {path}: {answer.err.strip()[-200:] or 'cut short'}"
+        return PreconditionError(message, hint="is its disk full?", code="invalid-reply")
 
     def start(self, spec: NodeSpec, archive: Path, python: str = "python3") -> None:
-        """Start a node's agent; returns when it runs. Idempotent."""
-        there = self.ensure_archive(archive)
-        self.store(spec.token, "spec.json", spec.to_json())
-        self._agent(python, there, "node-start", spec.token)
+        """Start a node's agent; returns when it runs. Idempotent, and one command unless the machine lacks the zipapp."""
+        content, folder, there = spec.to_json(), self.folder(spec.token), f"{_FOLDER}/{archive.name}"
+        words = (folder, "spec.json", hashlib.sha256(content).hexdigest(), there, python)
+        argv = ["sh", "-c", _START, "sh", *words]
+        answer = self.shell.run(argv, stdin=content, timeout_s=_START_S)
+        if answer.code == _NO_ARCHIVE:
+            self.store_file(_FOLDER, archive.name, archive)
+            answer = self.shell.run(argv, stdin=content, timeout_s=_START_S)
+        if answer.code == _NOT_STORED:
+            raise self._not_stored(f"{folder}/spec.json", answer)
+        self._check_agent(answer, python, "node-start")
 
     def stop(self, token: str, archive: Path, python: str = "python3") -> None:
         """End a node: returns when none of its processes is alive, and its claim is gone. Idempotent."""
         there = self.ensure_archive(archive)
-        self._agent(python, there, "node-stop", token)
+        answer = self.shell.run([python, "-I", "-S", there, "node-stop", self.folder(token)], timeout_s=_START_S)
+        self._check_agent(answer, python, "node-stop")
         self.shell.run(["rm", "-f", f"{self.folder(token)}/claim.json"])
 
-    def _agent(self, python: str, archive: str, verb: str, token: str) -> None:
-        answer = self.shell.run([python, "-I", "-S", archive, verb, self.folder(token)], timeout_s=120.0)
+    def _check_agent(self, answer: ShellResult, python: str, verb: str) -> None:
         if answer.code:
             last = (answer.err.strip().splitlines() or ["no output"])[-1]
             message = f"{self.shell.name}: `{verb}` failed: {last}"

@@ -9,6 +9,7 @@ for its logs for 15 minutes (`KEEP_FAILED_S`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -261,9 +262,10 @@ class _Agent:
                 child = subprocess.Popen(
                     ["bash", "-c", command], env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
-                while child.poll() is None:
+                while child.returncode is None:
                     self._look()
-                    time.sleep(_LOOK_S)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(_LOOK_S)
             if child.returncode:
                 last = last_lines(self._folder.log("setup"))
                 message = f"set-up: `{command}` exited with {child.returncode}: {last}"
@@ -273,7 +275,7 @@ class _Agent:
         """Start Ray; return the numbers of its raylets."""
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)
-        start = StartSpec(self._spec.number, self._head, self._options(), 1, writing)
+        start = StartSpec(self._spec.number, self._head, self._options(), 0, writing)
         argv = [self._python, os.path.abspath(sys.argv[0]), "ray-start", start.to_text()]
         with open(str(self._folder.log("ray")), "ab") as log:
             subprocess.Popen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,9 +92,9 @@ class SshProvider:
         claim = {"group": request.group, "token": request.token, "at": time.time()}
         try:
             host.store(request.token, "claim.json", json.dumps(claim).encode())
-            return self._nodes(name, request.cluster)
         except UnreachableError as error:
             raise UncertainError(error.message, hint=error.hint) from error
+        return [_machine(name, claim)]
 
     def terminate(self, ids: Sequence[str]) -> None:
         """End our processes on hosts, and give them back."""
@@ -129,20 +129,19 @@ class SshProvider:
 
     def _nodes(self, name: str, cluster: str) -> list[Machine]:
         """Return the claims on a host."""
-        nodes = []
-        for claim, status in self.host(name, cluster).claims():
-            token = str(claim["token"])
-            if status is not None and status.state == "ended":
-                continue  # it ended itself; the host is free again
-            nodes.append(
-                Machine(
-                    id=f"{name}/{token}",
-                    token=token,
-                    group=str(claim["group"]),
-                    state="running",
-                    address=name.rpartition("@")[2],
-                    choice=Choice(zone=name),
-                    born_at=float(str(claim["at"])),
-                )
-            )
-        return nodes
+        claims = self.host(name, cluster).claims()
+        # One that ended itself is left out: the host is free again.
+        return [_machine(name, claim) for claim, status in claims if status is None or status.state != "ended"]
+
+
+def _machine(name: str, claim: Mapping[str, object]) -> Machine:
+    token = str(claim["token"])
+    return Machine(
+        id=f"{name}/{token}",
+        token=token,
+        group=str(claim["group"]),
+        state="running",
+        address=name.rpartition("@")[2],
+        choice=Choice(zone=name),
+        born_at=float(str(claim["at"])),
+    )

@@ -1,0 +1,82 @@
+"""A machine over a shell: one command stores a spec and starts the agent, and one waits for another status."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from windlass.backends.site_shell import LocalShell
+from windlass.cluster.nodes.host import NodeHost
+from windlass.core.errors import PreconditionError
+from windlass.supervise.node.spec import NodeFolder, NodeSpec, NodeStatus
+
+SPEC = NodeSpec(cluster="c-1", token="t", number=0)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeHost:
+    monkeypatch.chdir(tmp_path)  # a shell begins in the user's home
+    return NodeHost(LocalShell(), "c-1")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "cache" / "windlass-1.pyz"
+    path.parent.mkdir()
+    path.write_bytes(b"zip")
+    return path
+
+
+def program(folder: Path, line: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_an_agent_is_started_with_its_spec_and_the_zipapp(host: NodeHost, archive: Path, tmp_path: Path) -> None:
+    python = program(tmp_path, 'echo "$@" >> started')
+    for _ in range(2):
+        host.start(SPEC, archive, python)
+    folder = tmp_path / host.folder("t")
+    assert NodeFolder(folder).read_spec() == SPEC
+    assert (folder / "spec.json").stat().st_mode & 0o077 == 0
+    there = f".windlass/clusters/{archive.name}"
+    assert (tmp_path / there).read_bytes() == b"zip"
+    assert (tmp_path / "started").read_text() == f"-I -S {there} node-start {host.folder('t')}\n" * 2
+
+
+def test_an_agent_that_is_not_started_is_an_error(host: NodeHost, archive: Path, tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match="`node-start` failed: no memory") as caught:
+        host.start(SPEC, archive, program(tmp_path, "echo no memory >&2; exit 1"))
+    assert caught.value.code == "node-failed"
+
+
+def test_a_spec_that_cannot_be_stored_is_an_error_and_nothing_is_started(
+    host: NodeHost, archive: Path, tmp_path: Path
+) -> None:
+    (tmp_path / ".windlass/clusters").mkdir(parents=True)
+    (tmp_path / ".windlass/clusters/c-1").write_text("not a folder")
+    with pytest.raises(PreconditionError, match=r"cannot store .*spec\.json"):
+        host.start(SPEC, archive, program(tmp_path, "echo > started"))
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_status_is_followed(host: NodeHost, tmp_path: Path) -> None:
+    folder = NodeFolder(tmp_path / host.folder("t"))
+    folder.path.mkdir(parents=True)
+    at_once = host.follow("t", wait_s=0.0)
+    assert next(at_once) is None
+    first = NodeStatus(token="t", state="setup", message='echo "\\n"   ü')
+    folder.write_status(first)
+    assert [next(at_once), next(at_once)] == [first, first]
+    patient, found = host.follow("t", wait_s=60.0), list[NodeStatus | None]()
+    assert next(patient) == first
+    waiting = threading.Thread(target=lambda: found.append(next(patient)))
+    waiting.start()
+    second = NodeStatus(token="t", state="ready")
+    folder.write_status(second)
+    waiting.join(50.0)
+    assert found == [second]

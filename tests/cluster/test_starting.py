@@ -1,0 +1,136 @@
+"""Starting of agents: who waits for whom, and what ends the waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tests.cluster.test_plan import SSH, config_of
+from tests.lab.hosts import wait_until
+from windlass.cluster.home import ClusterHome
+from windlass.cluster.machine import Machine
+from windlass.cluster.nodes.host import NodeHost
+from windlass.cluster.places import MachinePlace
+from windlass.cluster.providers.protocol import Provider
+from windlass.cluster.starting import NodeStarter
+from windlass.core.errors import UnreachableError
+from windlass.runs.home import Home
+from windlass.supervise.node.spec import NodeSpec, NodeStatus
+
+
+class Host:
+    """A host whose agent says what the test puts into `says`."""
+
+    def __init__(self, name: str, before: NodeStatus | None = None) -> None:
+        self.shell, self.before = SimpleNamespace(name=name), before
+        self.asked, self.specs = 0, list[NodeSpec]()
+        self.says: SimpleQueue[NodeStatus | None] = SimpleQueue()
+
+    def status(self, token: str) -> NodeStatus | None:
+        self.asked += 1
+        return self.before
+
+    def start(self, spec: NodeSpec, archive: Path) -> None:
+        self.specs.append(spec)
+
+    def follow(self, token: str) -> Iterator[NodeStatus | None]:
+        while True:
+            yield self.says.get()
+
+
+class Lab:
+    """Machines of a cluster, the first of which is the head."""
+
+    def __init__(self, folder: Path, hosts: Sequence[Host]) -> None:
+        self.hosts = {each.shell.name: each for each in hosts}
+        self.machines = [
+            Machine(id=name, token=name, group="workers" if number else "head", state="running")
+            for number, name in enumerate(self.hosts)
+        ]
+        home = ClusterHome.create(Home(folder), config_of(SSH))
+        place = MachinePlace(
+            provider=cast(Provider, SimpleNamespace(is_rented=False)),
+            host=lambda machine: cast(NodeHost, self.hosts[machine.id]),
+        )
+        self.starter = NodeStarter(home, config_of(SSH), place, folder, lambda line: None)
+
+    def look_until_done(self) -> None:
+        self.starter.look(self.machines)
+        wait_until(self._is_done, "every node to be ready or to have failed")
+
+    def _is_done(self) -> bool:
+        self.starter.look(self.machines)
+        return self.starter.is_done(self.machines)
+
+
+def ready(head: str = "a:1") -> NodeStatus:
+    return NodeStatus(token="t", state="ready", head=head)
+
+
+def test_workers_are_asked_beside_the_head_and_started_with_its_address(tmp_path: Path) -> None:
+    head, worker = Host("a"), Host("b")
+    lab = Lab(tmp_path, [head, worker])
+    lab.starter.look(lab.machines)
+    wait_until(lambda: bool(head.specs) and worker.asked == 1, "both to be asked")
+    assert worker.specs == []
+    head.says.put(NodeStatus(token="t", state="setup", head="a:1"))
+    wait_until(lambda: bool(worker.specs), "the worker to be started")
+    assert (worker.specs[0].head, worker.specs[0].number) == ("a:1", 1)
+    for host in (head, worker):
+        host.says.put(ready())
+    lab.look_until_done()
+    assert set(lab.starter.statuses) == {"a", "b"}
+
+
+def test_nodes_that_are_ready_are_only_asked(tmp_path: Path) -> None:
+    hosts = [Host("a", ready()), Host("b", ready())]
+    lab = Lab(tmp_path, hosts)
+    lab.look_until_done()
+    assert set(lab.starter.statuses) == {"a", "b"}
+    assert [(host.asked, host.specs) for host in hosts] == [(1, []), (1, [])]
+
+
+def test_a_head_that_fails_ends_the_wait_of_the_others(tmp_path: Path) -> None:
+    head, worker = Host("a"), Host("b")
+    lab = Lab(tmp_path, [head, worker])
+    lab.starter.look(lab.machines)
+    head.says.put(NodeStatus(token="t", state="failed", message="no Ray"))
+    wait_until(lambda: lab._is_done() and len(lab.starter.errors) == 2, "both to have failed")
+    assert [error.message for error in lab.starter.errors.values()] == ["a: no Ray", "b: the head failed"]
+    assert worker.specs == []
+
+
+def test_a_head_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Host("a")
+
+    def status(token: str) -> None:
+        raise UnreachableError("cannot reach a", code="site-unreachable")
+
+    monkeypatch.setattr(head, "status", status)
+    lab = Lab(tmp_path, [head])
+    lab.look_until_done()
+    assert lab.starter.errors["a"].message == "cannot reach a"
+
+
+def test_workers_without_a_head_are_not_waited_for(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, [Host("a"), Host("b")])
+    lab.starter.finish(lab.machines[1:])
+    assert lab.hosts["b"].asked == 0
+
+
+def test_closing_ends_the_wait_for_a_head(tmp_path: Path) -> None:
+    worker = Host("b")
+    lab = Lab(tmp_path, [Host("a"), worker])
+    lab.starter.look(lab.machines)
+    wait_until(lambda: worker.asked == 1, "the worker to be asked")
+    lab.starter.close()
+    future = lab.starter._futures["b"]
+    wait_until(future.done, "the thread to end")
+    assert worker.specs == []
+    lab.hosts["a"].says.put(None)  # the head's thread looks whether anybody waits each time that the host replies
+    wait_until(lab.starter._futures["a"].done, "the head's thread to end")
