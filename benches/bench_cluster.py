@@ -1,8 +1,9 @@
 """Clusters: three hosts that ssh reaches to one Ray, beside `ray start` over ssh and beside Ray's own launcher.
 
 `python benches/bench_cluster.py [ROUNDS]`, as root, with Ray in this environment. The hosts are network namespaces of this machine
-(`make lab`). Rounds alternate. By hand: `ray start --head` on one host, then `ray start` on two at once, each over a new ssh
-connection; the time ends when the last returns. Ray's launcher (`ray up`, provider `local`): until three nodes are in Ray's table.
+(`make lab`). Rounds alternate, and each way begins on hosts without Ray; the first round also copies our zipapp. By hand: `ray start
+--head` on one host, then `ray start` on two at once, each over a new ssh connection; the time ends when the last returns. Ray's launcher
+(`ray up`, provider `local`): until three nodes are in Ray's table.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.lab.slots import claim, dismantle
 GOAL_HAND, GOAL_AGAIN_S = 1.2, 2.0
 RAY = str(Path(sys.executable).with_name("ray"))
 STORE = 80_000_000
+LAUNCHER_STATE = Path("/tmp/ray/cluster-bench.state")
 COUNT = """
 import sys, time
 from ray._raylet import GcsClient
@@ -83,6 +85,7 @@ class Bench:
         start = (
             f"RAY_AUTH_MODE=disabled RAY_enable_autoscaler_v2=0 {RAY} start --num-cpus=2 --object-store-memory={STORE}"
         )
+        LAUNCHER_STATE.unlink(missing_ok=True)  # with it, Ray's launcher would not copy again what `stop_ray` removes
         file = self.folder / "ray.yaml"
         file.write_text(
             f"cluster_name: bench\nprovider: {{type: local, head_ip: {ips[0]}, worker_ips: [{ips[1]}, {ips[2]}]}}\n"
@@ -129,6 +132,8 @@ def main() -> int:
                 bench.stop_ray()
                 found["ray up"].append(bench.launcher())
                 bench.stop_ray()
+                last = ", ".join(f"{key} {values[-1]:.2f}" for key, values in found.items())
+                print(f"{last}; load {os.getloadavg()[0]:.1f}", flush=True)
     finally:
         dismantle(slot)
     median = {key: statistics.median(values) for key, values in found.items()}
