@@ -27,7 +27,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 _STEADY_S = 60.0
 _BOOT_LIMIT = {"RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "3600"}
-"""How long Ray's autoscaler lets a machine boot and set up its node before it replaces it; Ray 2.40 has five minutes."""
+"""Seconds in which a machine may boot and set up its node before Ray's autoscaler replaces it; Ray 2.40 would give it 300."""
 
 
 def check_scaling_python(python: str, environ: Mapping[str, str]) -> None:
