@@ -151,7 +151,7 @@ class NodeStarter:
         """Return the error of a node that failed; the logs of a rented one are kept here, since its machine will end."""
         message = f"{host.shell.name}: {status.message or status.state}"
         hint = f"windlass cluster logs {self._home.name} --node {machine.id}"
-        if self._place.provider.is_rented:
+        if self._place.provider.is_rented and status.state == "failed":
             hint += f"; its machine ends itself {KEEP_FAILED_S / 60:g} minutes after the failure"
             try:
                 keep_logs(self._home, host, machine)

@@ -161,10 +161,10 @@ class _Agent:
             return 0
         except PreconditionError as error:
             untested = ray_warning(self._version) if self._version and error.code == "ray-failed" else ""
-            self._end("failed", "; ".join(filter(None, (error.message, untested))), error.code)
+            self._fail("; ".join(filter(None, (error.message, untested))), error.code)
         except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
             write_log(traceback.format_exc())
-            self._end("failed", f"{type(error).__name__}: {error}", "node-failed")
+            self._fail(f"{type(error).__name__}: {error}", "node-failed")
         if self._spec.shutdown:
             self._linger()
         return 1
@@ -173,8 +173,9 @@ class _Agent:
         """Start what runs beside the node: the store of a head, the link of a worker, the watch for notices."""
         if self._spec.is_head and self._spec.store_port:
             archive = Path(os.path.abspath(sys.argv[0]))
-            self._store = NodeStore(self._folder, self._spec, address=self._address, head=self._head, archive=archive)
-            self._store.start()
+            store = NodeStore(self._folder, self._spec, address=self._address, head=self._head, archive=archive)
+            store.start()
+            self._store = store  # one that was not started cannot be closed
         if self._spec.store:
             self._link = HeadLink(self._spec, lambda: self._status)
             self._link.start()
@@ -197,6 +198,12 @@ class _Agent:
             self._link.post()
         if self._store is not None and state == "ended":
             self._store.await_told()
+
+    def _fail(self, message: str, code: str) -> None:
+        try:
+            self._end("failed", message, code)
+        except Exception:  # noqa: BLE001 - a rented machine must still end
+            write_log(traceback.format_exc())
 
     def _linger(self) -> None:
         """Keep the machine of a node that failed for its logs; returns only if another agent takes the node over."""
