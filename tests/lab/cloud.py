@@ -158,11 +158,11 @@ class CloudLab:
             self._end(each.id)
         boots, self._boots = self._boots, {}
         for boot in boots.values():
-            boot.result(timeout=120)
+            boot.result(timeout=300)
 
     def wait_booted(self, name: str) -> None:
         """Wait until an instance's host takes ssh connections and its user data was started."""
-        self._boots[name].result(timeout=120)
+        self._boots[name].result(timeout=300)
 
     def user_data_log(self, name: str) -> str:
         """Return what an instance's user data has printed."""
@@ -196,7 +196,7 @@ class CloudLab:
             finally:
                 connection.close()
 
-        wait_until(is_up, "moto to answer", poll_s=0.05)
+        wait_until(is_up, "moto to answer", timeout_s=300, poll_s=0.05)
 
     def _make_subnets(self) -> dict[str, str]:
         """Return the lab's subnets by zone: three of 64 addresses, the first 64 are this machine's."""

@@ -237,10 +237,11 @@ class Ec2Front:
             if not self._is_known(query.get("InstanceType", ""), region):
                 text = f"Invalid value '{query.get('InstanceType')}' for InstanceType."
                 return _error("InvalidParameterValue", text, 400)
+            asked_at = time.time()
             reply = self.forward("POST", "/", _form(self._with_subnet(query)), headers)
             if reply.status != 200:
                 return reply
-            instances = [_instance(each, query, region) for each in _items(reply, "instancesSet")]
+            instances = [_instance(each, query, region, asked_at) for each in _items(reply, "instancesSet")]
             for instance in instances:
                 self.ledger.add(instance)
             if token:
@@ -311,10 +312,12 @@ class Ec2Front:
         lost = [name for name in names if name in self._hidden()]
         if lost:
             return _error("InvalidInstanceID.NotFound", f"The instance ID '{lost[0]}' does not exist", 400)
+        asked_at = time.time()
         reply = self.forward("POST", "/", _form(query), headers)
         if reply.status == 200:
             for name in names:
-                self.ledger.end(name, "terminated" if action == "TerminateInstances" else "stopped")
+                why = "terminated" if action == "TerminateInstances" else "stopped"
+                self.ledger.end(name, why, slack_s=time.time() - asked_at)
                 self.on_end(name)
         return reply
 
@@ -410,10 +413,11 @@ def _items(reply: Reply, name: str) -> list[ET.Element]:
     return [item for found in root.iter(_tag(root, name)) for item in found]
 
 
-def _instance(item: ET.Element, query: Query, region: str) -> Instance:
+def _instance(item: ET.Element, query: Query, region: str, asked_at: float) -> Instance:
     def text(name: str) -> str:
         return next((each.text or "" for each in item.iter() if each.tag.rpartition("}")[2] == name), "")
 
+    born_at = time.time()
     return Instance(
         id=text("instanceId"),
         type=query["InstanceType"],
@@ -424,7 +428,8 @@ def _instance(item: ET.Element, query: Query, region: str) -> Instance:
         behaviour=query.get("InstanceInitiatedShutdownBehavior", "stop"),
         profile=query.get("IamInstanceProfile.Name", "") or query.get("IamInstanceProfile.Arn", "").rpartition("/")[2],
         region=region,
-        born_at=time.time(),
+        born_at=born_at,
+        slack_s=born_at - asked_at,
         user_data=base64.b64decode(query.get("UserData", "")),
     )
 

@@ -43,7 +43,11 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class Instance:
-    """An instance as it really was; times are seconds since the epoch."""
+    """An instance as it really was; times are seconds since the epoch.
+
+    Attributes:
+        slack_s: by how much its times may be off from EC2's own, which were taken during two requests.
+    """
 
     id: str
     type: str
@@ -60,6 +64,7 @@ class Instance:
     why: str = ""
     notice_at: float | None = None
     is_rebalanced: bool = False
+    slack_s: float = 0.0
 
     @property
     def life(self) -> str:
@@ -84,13 +89,14 @@ class Ledger:
         with self._lock:
             self._found[instance.id] = instance
 
-    def end(self, name: str, why: str) -> bool:
-        """Record an instance's end; return whether it was alive."""
+    def end(self, name: str, why: str, *, slack_s: float = 0.0) -> bool:
+        """Record an instance's end, which EC2 has recorded within the last `slack_s`; return whether it was alive."""
         with self._lock:
             found = self._found.get(name)
             if found is None or found.ended_at is not None:
                 return False
             found.ended_at, found.why = time.time(), why
+            found.slack_s += slack_s
             return True
 
     def get(self, name: str) -> Instance | None:

@@ -32,7 +32,7 @@ from windlass.record.journal import JournalWriter, read_journal
 
 __all__ = ["Clients", "groups_of"]
 
-_LIMIT_S = 120.0
+_LIMIT_S = 300.0
 _FAILED = 4
 
 
@@ -51,9 +51,9 @@ class Clients:
         """Run a client to its end; return its exit code, -9 if it was killed."""
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
-        self._parent.stdin.write(json.dumps(job) + "\n")
-        self._parent.stdin.flush()
-        with self._lock:
+        with self._lock:  # whoever kills it waits until its number is known
+            self._parent.stdin.write(json.dumps(job) + "\n")
+            self._parent.stdin.flush()
             self._pid = int(self._parent.stdout.readline())
         pid, code = self._parent.stdout.readline().split()
         with self._lock:
@@ -66,13 +66,12 @@ class Clients:
         with self._lock:
             if not self._pid:
                 return
-            try:
-                found = process.identify(self._pid)
-            except ProcessLookupError:
+            found = process.identify(self._pid)
+            if found is None:
                 return  # it ended at this moment
             process.send_signal(self._pid, signal.SIGKILL)
         end_s = time.monotonic() + _LIMIT_S
-        while found is not None and process.is_alive(found):
+        while process.is_alive(found):
             assert time.monotonic() < end_s, "the client does not die"
             time.sleep(0.001)
 

@@ -27,6 +27,5 @@ def test_twenty_faults_and_killed_clients(tmp_path: Path, need: Callable[[str], 
     assert outcome.faults.total() >= 20
     assert outcome.kills.total() >= 2
     # EC2 states times in whole seconds: machines that live for seconds are off by a part of one each
-    assert abs(outcome.cost_s - outcome.ledger_s) <= max(0.25 * outcome.machines, 0.01 * outcome.ledger_s), table(
-        outcome
-    )
+    allowed_s = max(0.25 * outcome.machines, 0.01 * outcome.ledger_s) + outcome.slack_s
+    assert abs(outcome.cost_s - outcome.ledger_s) <= allowed_s, table(outcome)
