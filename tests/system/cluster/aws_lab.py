@@ -101,7 +101,7 @@ class AwsCluster:
             return controller
 
 
-def until(condition: Callable[[], object], what: str, *, limit_s: float = 120.0) -> None:
+def until(condition: Callable[[], object], what: str, *, limit_s: float = 300.0) -> None:
     """Wait for a condition."""
     end_s = time.monotonic() + limit_s
     while not condition():
