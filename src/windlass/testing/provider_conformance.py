@@ -349,7 +349,7 @@ class ProviderConformance:
         with self.bench(tmp_path) as bench:
             deadline_at = bench.clock.now() + 6.0
             (made,) = bench.provider.create(bench.request(deadline_at=deadline_at, boot=bench.boot(deadline_at)))
-            bench.wait_listed([made.id])
+            bench.until(lambda: self._is_known(bench, made.id), "the machine to be listed, unless it has ended already")
             bench.wait_ended([made.id])
             described = bench.provider.describe([made.id])
             self._check_ended(bench, made, described)
@@ -375,6 +375,11 @@ class ProviderConformance:
             (made,) = bench.provider.create(request)
             bench.wait_listed([made.id])
         return error
+
+    def _is_known(self, bench: ProviderBench, machine: str) -> bool:
+        """Return whether a machine is listed, or described as ended."""
+        described = bench.provider.describe([machine])
+        return machine in {each.id for each in bench.listed()} or any(each.state == "ended" for each in described)
 
     def _check_ended(self, bench: ProviderBench, made: Machine, seen: Sequence[Machine]) -> None:
         """Check what a provider that still knows a machine says of its end."""
