@@ -17,6 +17,7 @@ import pytest
 
 from tests.lab.hosts import Hosts, wait_until
 from windlass.backends.site_shell import SshShell
+from windlass.core import process
 
 pytestmark = pytest.mark.system
 
@@ -55,9 +56,9 @@ class Terminal:
         return [sys.executable, "-m", "windlass", "cluster", *words]
 
     def pids(self, name: str) -> list[int]:
-        """Return the processes of a name on all hosts."""
+        """Return the processes of a name on all hosts, without children of theirs that are about to be programs."""
         found = [pid for host in self.hosts.names for pid in self.hosts.processes(host)]
-        return sorted(pid for pid in found if _name(pid) == name)
+        return sorted(pid for pid in found if _name(pid) == name and _name(process.parent_of(pid)) != name)
 
     def processes(self) -> list[str]:
         """Return the command lines of a cluster's processes on all hosts."""
@@ -148,22 +149,20 @@ def test_submit_start_stop_is_the_script_and_nothing_stays(terminal: Terminal) -
 
 def test_a_second_up_changes_nothing_and_imports_no_library_of_a_place(up: Terminal) -> None:
     before = {name: up.pids(name) for name in ("raylet", "windlass-node")}
+    # CPU seconds, those of ssh included: wall time says more of the other tests than of this command.
     code = (
-        "import sys, time; began = time.monotonic()\n"
+        "import os, sys\n"
         "from windlass.cli import main\n"
         "code = main(sys.argv[1:])\n"
         "found = sorted({'ray', 'boto3', 'botocore', 'numpy', 'torch'} & set(sys.modules))\n"
-        "print(code, found, time.monotonic() - began)\n"
+        "print(code, found, sum(os.times()[:4]))\n"
     )
     for words in (["up", "cluster.yaml"], ["ls"], ["show", "lab"]):
-        took_s = []
-        for _ in range(3):  # the best of three: the machine is busy with other tests
-            line = [sys.executable, "-c", code, "cluster", *words]
-            done = subprocess.run(line, cwd=up.folder, env=up.environ, capture_output=True, text=True)
-            exit_code, found, seconds = done.stdout.splitlines()[-1].split(" ")
-            assert (exit_code, found) == ("0", "[]"), done
-            took_s.append(float(seconds))
-        assert min(took_s) < 2.0, words
+        line = [sys.executable, "-c", code, "cluster", *words]
+        done = subprocess.run(line, cwd=up.folder, env=up.environ, capture_output=True, text=True)
+        exit_code, found, seconds = done.stdout.splitlines()[-1].split(" ")
+        assert (exit_code, found) == ("0", "[]"), done
+        assert float(seconds) < 2.0, words
     assert {name: up.pids(name) for name in before} == before
 
 
@@ -190,7 +189,7 @@ def test_a_connection_that_is_lost_costs_no_byte(up: Terminal) -> None:
         marker.touch()
     finally:
         up.hosts.join("h1")
-    out, err = following.communicate(timeout=180)
+    out, err = following.communicate(timeout=300)
     assert (following.returncode, out) == (9, b"after\n")
     assert b"connected to h1 again" in err
 
@@ -201,7 +200,7 @@ def test_ctrl_c_ends_the_command_and_a_dead_client_does_not(up: Terminal) -> Non
     assert following.stdout is not None
     assert following.stdout.readline() == b"here\n"
     following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=60)
+    out, err = following.communicate(timeout=300)
     assert (following.returncode, out) == (130, b"bye\n"), err
     assert not [each for each in up.processes() if "echo here" in each]
 
@@ -217,12 +216,18 @@ def test_what_a_command_needs_is_hidden_from_other_users(up: Terminal) -> None:
     token = (up.folder / "home" / "clusters" / "lab" / "token").read_text()
     up.call("exec", "lab", '[ "$RAY_AUTH_TOKEN" ] && [ "$RAY_ADDRESS" ]')
     upper = up.hosts.disk("h1") / "upper" / ".windlass"
-    modes = {path: path.stat().st_mode & 0o077 for path in (upper, *upper.rglob("*"))}
-    assert [path for path, mode in modes.items() if mode and not _is_below_private(path, upper)] == []
+    found = (upper, *upper.rglob("*"))
+    assert [path for path in found if _mode(path) & 0o077 and not _is_below_private(path, upper)] == []
     for name in up.hosts.names:
         for pid in up.hosts.processes(name):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
-            assert token.encode() not in words
+            assert token not in _words(pid)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:  # it was replaced by another
+        return 0
 
 
 def _is_below_private(path: Path, top: Path) -> bool:
@@ -266,20 +271,20 @@ def test_addresses_logs_of_nodes_and_what_has_no_meaning_on_hosts(up: Terminal) 
 
 def test_attach_is_a_shell_on_the_head(up: Terminal) -> None:
     leader, follower = os.openpty()
-    process = subprocess.Popen(
+    attached = subprocess.Popen(
         up.argv(["attach", "lab"]), cwd=up.folder, env=up.environ, stdin=follower, stdout=follower, stderr=follower
     )
     os.close(follower)
     os.write(leader, b'echo "<$(hostname) ${RAY_ADDRESS%:*}>"; exit 7\n')
     said, wanted = b"", f"<h1 {up.hosts.ip('h1')}>".encode()
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 300
     while wanted not in said and time.monotonic() < end_s:
         try:
             said += os.read(leader, 4096)
         except OSError:  # the other side is closed
             break
     assert wanted in said, said
-    assert process.wait(60) == 7
+    assert attached.wait(300) == 7
     os.close(leader)
 
 
@@ -291,10 +296,11 @@ def test_a_port_is_forwarded_while_the_command_runs(up: Terminal) -> None:
         wait_until(
             lambda: subprocess.run(["curl", "-sf", "-o", "/dev/null", "http://127.0.0.1:8642/"]).returncode == 0,
             "the port",
+            timeout_s=300,
         )
     finally:
         marker.touch()
-        serving.communicate(timeout=60)
+        serving.communicate(timeout=300)
     assert serving.returncode == 0
 
 
@@ -339,16 +345,20 @@ def test_a_foreign_ray_on_a_host_keeps_its_actor(terminal: Terminal) -> None:
         assert count() == "count 3"
         assert (terminal.pids("raylet"), terminal.processes()) == (foreign, [])
     finally:
-        for name in ("h1", "h2"):
-            for pid in hosts.processes(name):
-                if (
-                    str(scratch) in _words(pid)
-                    or "ray::" in _words(pid)
-                    or ":6399" in _words(pid)
-                    or "=6399" in _words(pid)
-                ):
-                    os.kill(pid, signal.SIGKILL)
+
+        def are_gone() -> bool:
+            found = [pid for name in ("h1", "h2") for pid in hosts.processes(name) if _is_foreign(pid, scratch)]
+            for pid in found:
+                process.send_signal(pid, signal.SIGKILL)
+            return not found
+
+        wait_until(are_gone, "the foreign Ray to end")
         subprocess.run(["rm", "-rf", str(scratch)], check=True)
+
+
+def _is_foreign(pid: int, scratch: Path) -> bool:
+    words = _words(pid)
+    return any(each in words for each in (str(scratch), "ray::", ":6399", "=6399"))
 
 
 def test_another_user_of_a_host_reaches_nothing(up: Terminal) -> None:
@@ -356,7 +366,7 @@ def test_another_user_of_a_host_reaches_nothing(up: Terminal) -> None:
     address = up.call("exec", "lab", "echo $RAY_ADDRESS").stdout.strip()
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/var/tmp"]
     connect = f"import ray; ray.init(address={address!r}); print(ray.cluster_resources())"
-    tried = up.hosts.run("h1", [*other, sys.executable, "-c", connect], check=False, timeout_s=120)
+    tried = up.hosts.run("h1", [*other, sys.executable, "-c", connect], check=False)
     assert tried.code != 0
     assert "CPU" not in tried.stdout
     read = "cat /tmp/windlass-*/* /proc/[0-9]*/environ /root/.windlass/clusters/*/*/spec.json; ls /tmp/windlass-*/"

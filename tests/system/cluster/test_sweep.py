@@ -43,7 +43,11 @@ SCRIPT = """
 from windlass import tune
 
 def climb(config):
-    import socket
+    import pathlib, socket, time
+    there, end_s = pathlib.Path("THERE"), time.monotonic() + 120
+    (there / socket.gethostname()).touch()
+    while len(list(there.iterdir())) < 2 and time.monotonic() < end_s:  # on both hosts at once
+        time.sleep(0.05)
     tune.report({"height": config["rate"], "host": socket.gethostname()})
 
 tuner = tune.Tuner(
@@ -121,7 +125,9 @@ def _shown(terminal: SweepTerminal, name: str) -> str:
 
 
 def test_a_tuner_in_a_script_uses_the_cluster(terminal: SweepTerminal) -> None:
-    (terminal.folder / "tune.py").write_text(SCRIPT)
+    there = terminal.folder / "there"  # below /tmp, which hosts share
+    there.mkdir()
+    (terminal.folder / "tune.py").write_text(SCRIPT.replace("THERE", str(there)))
     done = terminal.call("submit", "lab", "tune.py")
     assert "best 0.4" in done.stdout
     assert "hosts h1 h2" in done.stdout
