@@ -1,4 +1,7 @@
-"""examples/tune-spot on virtual machines: a spot node is taken away, with a notice of six seconds and with none."""
+"""examples/tune-spot on virtual machines: a spot node is taken away, with a notice and with none.
+
+How short a notice may be depends on how busy the machine is: six seconds, which suffice on a quiet one, are left to soak.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,8 @@ pytestmark = [
 EXAMPLE = REPO / "examples" / "tune-spot"
 EVERY = 4
 """Epochs between two checkpoints of the example."""
+EPOCH_S, LEFT = 1.2, 10
+"""Seconds of an epoch, and how many epochs a trial must still have, so that it cannot end before its node is gone."""
 
 
 def _file() -> str:
@@ -82,10 +87,10 @@ class Sweep:
     """The sweep of the example, seen from here."""
 
     def __init__(self, lab: ScalingLab, folder: Path) -> None:
-        self.lab, self.folder = lab, folder
+        self.lab, self.folder, self.host = lab, folder, ""
         self.head: ClusterNode = find_head(lab.home, lab.place, lab.archive)
         there = self.head.store_script("tune.py", (EXAMPLE / "tune.py").read_bytes())
-        self.head.start("rates", NodeCommand((PYTHON, there, "--epoch-s", "0.6", "--storage", "/tmp/sweeps")))
+        self.head.start("rates", NodeCommand((PYTHON, there, "--epoch-s", str(EPOCH_S), "--storage", "/tmp/sweeps")))
 
     def history(self) -> History:
         journal = SweepFolder(self.folder).head_journal
@@ -97,9 +102,12 @@ class Sweep:
         except NotFoundError:
             return History()
 
-    def both_at_work(self) -> bool:
+    def find_host_at_work(self) -> bool:
+        """Return whether a trial has a checkpoint, has done more since, and is far from its end; `host` is where it runs."""
+        last = _example().NUM_EPOCHS - LEFT
         running = [t for t in self.history().trials.values() if t.status is TrialStatus.RUNNING]
-        return sum(trial.iteration >= EVERY + 1 for trial in running) == 2
+        self.host = next((trial.host for trial in running if EVERY < trial.iteration <= last), "")
+        return bool(self.host)
 
     def end(self) -> str:
         output = Output()
@@ -121,13 +129,17 @@ def _repeated(trial: TrialHistory) -> int:
     return reached - (0 if restore is None else restore.iteration)
 
 
-@pytest.mark.parametrize("notice_s", [6.0, None], ids=["notice", "none"])
+@pytest.mark.parametrize(
+    "notice_s",
+    [30.0, pytest.param(6.0, marks=pytest.mark.soak), None],
+    ids=["notice", "short-notice", "none"],
+)
 def test_the_trial_of_a_node_that_is_taken_away_goes_on_elsewhere(notice_s: float | None, tmp_path: Path) -> None:
     with scaling_lab(tmp_path / "lab", _file()) as lab:
         lab.up()
         sweep = Sweep(lab, tmp_path / "sweep")
-        lab.until(sweep.both_at_work, "two trials at work")
-        _take_away(lab, lab.workers()[0], notice_s)
+        lab.until(sweep.find_host_at_work, "a trial at work")
+        _take_away(lab, next(each for each in lab.workers() if each.id == sweep.host), notice_s)
         printed = sweep.end()
         history = sweep.history()
         lab.down()

@@ -15,17 +15,22 @@ __all__ = ["Climbs", "Forgets", "asks_ray", "counts", "place", "prints", "waits"
 
 
 class Forgets(Trainable):
-    """A climb whose every step depends on all before it, and which cannot save; says on which node it runs."""
+    """A climb whose every step depends on all before it, and which cannot save; says on which node it runs.
 
-    NUM_STEPS = 12
+    It holds before step `HOLD + 1` until the file `gate` is there; its steps take `sleep_s` on a node that can be taken away.
+    """
+
+    NUM_STEPS, HOLD = 44, 4
 
     def setup(self, config: dict[str, Any]) -> None:
         self.height = 0.0
 
     def step(self) -> dict[str, Any]:
-        time.sleep(self.config["sleep_s"])
-        self.height += self.config["rate"] * (10.0 - self.height)
+        while self.iteration == self.HOLD and not Path(self.config["gate"]).exists():
+            time.sleep(0.05)
         node = Path(os.environ.get("WINDLASS_NODE_FOLDER", "/first")).name
+        time.sleep(0.02 if node == "first" else self.config["sleep_s"])
+        self.height += self.config["rate"] * (10.0 - self.height)
         return {"height": self.height, "node": node, "done": self.iteration + 1 >= self.NUM_STEPS}
 
 
