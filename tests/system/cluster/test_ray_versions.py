@@ -50,12 +50,25 @@ import json, sys, time
 import ray
 ray.init(log_to_driver=False)
 
+@ray.remote(num_cpus=0)
+class Gate:
+    num_here = 0
+
+    def arrive(self):
+        self.num_here += 1
+
+    def is_open(self):
+        return self.num_here == 2
+
 @ray.remote(num_cpus=1, resources={"licence": 1})
-def where():
-    time.sleep(1)
+def where(gate):
+    gate.arrive.remote()
+    while not ray.get(gate.is_open.remote()):  # both at the same time, so on two nodes
+        time.sleep(0.1)
     return ray.util.get_node_ip_address()
 
-addresses = ray.get([where.remote(), where.remote()])
+gate = Gate.remote()
+addresses = ray.get([where.remote(gate), where.remote(gate)])
 labels = [[node["Labels"].get("kind"), node["Labels"].get("zone")] for node in ray.nodes()]
 print(json.dumps({"version": ray.__version__, "nodes": len(set(addresses)), "labels": labels}))
 sys.exit(37)
