@@ -77,6 +77,30 @@ groups:
             "the zone `us-east-1a` is not in the region us-west-2",
             "us-west-2a",
         ),
+        ("region: us-west-2", "user: root", 2, "no region", "`region: us-west-2`"),
+        ("region: us-west-2", "region: us-west-2, regions: us-east-1", 2, "both `region` and `regions`", "keep one"),
+        ("region: us-west-2", "regions: [us-east-1, us-east-1]", 2, "duplicate region `us-east-1`", "remove one"),
+        ("region: us-west-2", "regions: [us east]", 2, "cannot be the text `us east`", "us-west-2"),
+        (
+            "region: us-west-2",
+            "regions: [us-west-2, us-east-1], zones: [us-east-1a, eu-west-1a]",
+            2,
+            "the zone `eu-west-1a` is not in the regions us-west-2, us-east-1",
+            "us-west-2a",
+        ),
+        ("region: us-west-2", "regions: [us-west-1, a], zones: us-west-10a", 2, "the zone `us-west-10a` is not", "1a"),
+        ("region: us-west-2", "regions: [a, b], subnets: subnet-1", 2, "a subnet is in one region", "one `region`"),
+        ("region: us-west-2", "regions: [a, b], security_groups: sg-1", 2, "`sg-1` is in one region", "write a name"),
+        ("region: us-west-2", "regions: [a, b], image: ami-1", 2, "an image is in one region", "`images: {a: ami-1"),
+        ("region: us-west-2", "regions: [a, b], images: {a: ami-1}", 2, "`images` has none for b", "`b: ami-...`"),
+        ("region: us-west-2", "regions: [a, b], images: {c: ami-1}", 2, "`images` names c", "add the region"),
+        (
+            "{region: us-west-2}}\nhead: {types: m5.large}",
+            "{regions: [a, b]}}\nhead: {types: m5.large, options: {ImageId: ami-1}}",
+            3,
+            "`ImageId` is of one region",
+            "one `region`",
+        ),
         ("max: 4", "max: 4000000", 5, "`groups.workers.max` is `4000000`, which is out of range", "100000"),
         ("max: 4", "max: 4, resources: {CPU: -1}", 5, "`groups.workers.resources.CPU` is `-1`", "at least 0"),
         ("max: 4", "max: 4, resources: {gpu: 1}", 5, "Ray's resource is `GPU`, not `gpu`", "write `GPU`"),
@@ -96,6 +120,20 @@ def test_mistakes_of_a_tired_user(old: str, new: str, line: int, message: str, h
     found = next(problem for problem in caught.value.problems if message in problem.message)
     assert found.place is not None
     assert (found.place.line, hint in found.hint) == (line, True), found
+
+
+def test_a_region_has_its_own_zones_and_image() -> None:
+    regions = "regions: [us-west-2, us-east-1], zones: [us-east-1b, us-west-2-lax-1a, us-east-1a]"
+    images = "images: {us-west-2: ami-1, us-east-1: ami-2}"
+    text = AWS.replace("region: us-west-2", f"{regions}, {images}")
+    config = load_config(ClusterConfig, text, source="cluster.yaml").value
+    place = config.in_region("us-east-1").place.aws
+    assert place is not None
+    assert (place.all_regions, place.zones, place.image) == (("us-east-1",), ("us-east-1b", "us-east-1a"), "ami-2")
+    assert list(place.check()) == []
+    assert config.in_region("") == config
+    alone = load_config(ClusterConfig, AWS, source="cluster.yaml").value
+    assert alone.in_region("us-west-2") == alone
 
 
 def test_virtual_machines_have_no_gpus() -> None:

@@ -67,7 +67,7 @@ def test_a_limit_needs_prices() -> None:
     prices = {"small": 0.5}
     (problem,) = plan_up(config_of(AWS + "price: {total: 20}"), cloud(prices=prices)).problems
     assert problem.code == "price-unknown"
-    assert problem.message == "`price.total` cannot be kept: no list price is known for small, large of `workers`"
+    assert problem.message == "`price.total` cannot be kept: no list price is known for large of `workers`"
     assert plan_up(config_of(AWS), cloud(prices=prices)).per_hour is None
 
 

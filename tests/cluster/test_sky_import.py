@@ -110,15 +110,37 @@ def test_resources(resources: str, expected: dict[str, Any]) -> None:
     assert {key: getattr(found.cluster.head, key) for key in expected} == expected
 
 
-def test_zones_of_candidates_are_tried_in_order() -> None:
+def test_regions_and_zones_of_candidates_are_tried_in_order() -> None:
     text = "run: echo\nresources:\n  ordered: [{infra: aws/us-east-1/us-east-1b}, {zone: us-east-1a}, {region: us-west-2}]\n"
     found = read(text)
     assert found.cluster.place.aws is not None
-    assert (found.cluster.place.aws.region, found.cluster.place.aws.zones) == (
-        "us-east-1",
-        ("us-east-1b", "us-east-1a"),
+    assert found.cluster.place.aws.all_regions == ("us-east-1", "us-west-2")
+    assert found.cluster.place.aws.zones == ("us-east-1b", "us-east-1a")
+    assert any("all nodes are in one region" in note for note in found.notes)
+    assert not any("is not tried" in note for note in found.notes)
+    assert load_config(ClusterConfig, to_yaml(found.cluster), source="cluster.yaml").value == found.cluster
+
+
+def test_kinds_of_machines_that_not_every_region_was_named_with_are_a_note() -> None:
+    text = "run: echo\nresources:\n  any_of: [{region: us-east-1, use_spot: true}, {region: us-west-2, use_spot: %s}]\n"
+    note = "each kind of machine of the candidates is tried in each of their regions"
+    assert note not in read(text % "true").notes
+    assert note in read(text % "false").notes
+
+
+def test_each_region_has_its_image() -> None:
+    images = "{us-east-1: ami-1, us-west-2: ami-2}"
+    text = f"run: echo\nresources:\n  image_id: {images}\n  any_of: [{{region: us-east-1}}, {{region: us-west-2}}]\n"
+    place = read(text).cluster.place.aws
+    assert place is not None
+    assert (place.image, place.images) == ("", {"us-east-1": "ami-1", "us-west-2": "ami-2"})
+    (problem,) = outcome(text.replace(", us-west-2: ami-2", ""))[1]
+    assert problem.message == "`resources.any_of.1.image_id` names no image for us-west-2"
+    text = text.replace(f"  image_id: {images}\n", "").replace(
+        "{region: us-east-1}", "{region: us-east-1, image_id: ami-1}"
     )
-    assert any("resources.ordered.2" in note and "us-west-2" in note for note in found.notes)
+    (problem,) = outcome(text)[1]
+    assert problem.message == "`resources.any_of.1` names no image for us-west-2, and others do"
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,20 @@ from tests.lab.ec2_front import Ec2Front, Instance
 from tests.lab.hosts import REPO, Hosts, clean_environment, wait_until
 from tests.lab.slots import Slot, claim, dismantle
 
-__all__ = ["REGION", "CloudHosts", "CloudLab"]
+__all__ = ["OTHER_REGION", "REGION", "CloudHosts", "CloudLab"]
 
 REGION = "us-west-2"
+OTHER_REGION = "us-east-1"
 UBUNTU_OWNER = "099720109477"
 """Account of Canonical at Amazon; moto's own images of it are older than 22.04."""
+
+_SUBNETS = {
+    f"{REGION}a": "64/26",
+    f"{REGION}b": "128/26",
+    f"{REGION}c": "192/27",
+    f"{OTHER_REGION}a": "224/27",
+}
+"""Subnets by zone, by the last number of their address; below them are this machine's addresses."""
 
 _SHUTDOWN = (
     "#!/bin/sh\n# What a machine's own end is here: the programs of that name would end this machine.\nkill -TERM 1\n"
@@ -199,16 +208,18 @@ class CloudLab:
         wait_until(is_up, "moto to answer", timeout_s=300, poll_s=0.05)
 
     def _make_subnets(self) -> dict[str, str]:
-        """Return the lab's subnets by zone: three of 64 addresses, the first 64 are this machine's."""
-        vpc = re.search(rb"<vpcId>(.*?)</vpcId>", self.front.ask({"Action": "DescribeVpcs"}).body)
-        assert vpc is not None, (self.slot.folder / "moto.log").read_text()
+        """Return the lab's subnets by zone."""
         found = {}
-        for place, zone in enumerate("abc", 1):
-            query = {"VpcId": vpc[1].decode(), "CidrBlock": f"{self.slot.network}.{64 * place}/26"}
-            query |= {"Action": "CreateSubnet", "AvailabilityZone": REGION + zone}
-            subnet = re.search(rb"<subnetId>(.*?)</subnetId>", self.front.ask(query).body)
-            assert subnet is not None
-            found[REGION + zone] = subnet[1].decode()
+        for zone, part in _SUBNETS.items():
+            region = zone[:-1]
+            vpc = re.search(rb"<vpcId>(.*?)</vpcId>", self.front.ask({"Action": "DescribeVpcs"}, region=region).body)
+            assert vpc is not None, (self.slot.folder / "moto.log").read_text()
+            query = {"VpcId": vpc[1].decode(), "CidrBlock": f"{self.slot.network}.{part}"}
+            query |= {"Action": "CreateSubnet", "AvailabilityZone": zone}
+            reply = self.front.ask(query, region=region)
+            subnet = re.search(rb"<subnetId>(.*?)</subnetId>", reply.body)
+            assert subnet is not None, reply.body
+            found[zone] = subnet[1].decode()
         return found
 
     def _let_in(self, public: str) -> None:

@@ -77,7 +77,7 @@ class Ec2Front:
         self._faults: list[Fault] = []
         self._tokens: dict[tuple[str, str], tuple[Query, Reply]] = {}
         self._server: ThreadingHTTPServer | None = None
-        self._known_types: dict[str, bool] = {}
+        self._known_types: dict[tuple[str, str], bool] = {}
 
     # ----------------------------------------------------------------------------------------------------- the test's
 
@@ -160,7 +160,7 @@ class Ec2Front:
             return self.forward(method, path, body, headers)
         self.calls[action] += 1
         self.on_call(action, "before")
-        fault = self._fault(action, query)
+        fault = self._fault(action, query, _region(headers))
         if fault is not None and fault.do == "error":
             return _error(fault.code, fault.message, fault.status)
         if fault is not None and fault.do == "dropped":
@@ -189,10 +189,10 @@ class Ec2Front:
             self.ask({"Action": "TerminateInstances", "InstanceId.1": name}, region=found.region)
             self.on_end(name)
 
-    def _fault(self, action: str, query: Query) -> Fault | None:
+    def _fault(self, action: str, query: Query, region: str) -> Fault | None:
         with self._lock:
             for fault in self._faults:
-                if fault.do == "lie" or fault.action not in {action, "*"}:
+                if fault.do == "lie" or fault.action not in {action, "*"} or fault.region not in {"", region}:
                     continue
                 if not all(re.fullmatch(pattern, query.get(name, "")) for name, pattern in fault.match.items()):
                     continue
@@ -238,7 +238,7 @@ class Ec2Front:
                 text = f"Invalid value '{query.get('InstanceType')}' for InstanceType."
                 return _error("InvalidParameterValue", text, 400)
             asked_at = time.time()
-            reply = self.forward("POST", "/", _form(self._with_subnet(query)), headers)
+            reply = self.forward("POST", "/", _form(self._with_subnet(query, region)), headers)
             if reply.status != 200:
                 return reply
             instances = [_instance(each, query, region, asked_at) for each in _items(reply, "instancesSet")]
@@ -251,18 +251,19 @@ class Ec2Front:
         return reply
 
     def _is_known(self, kind: str, region: str) -> bool:
-        if kind not in self._known_types:
+        if (kind, region) not in self._known_types:
             query = {"Action": "DescribeInstanceTypeOfferings", "Filter.1.Name": "instance-type"}
             reply = self.ask({**query, "Filter.1.Value.1": kind}, region=region)
-            self._known_types[kind] = f"<instanceType>{kind}</instanceType>".encode() in reply.body
-        return self._known_types[kind]
+            self._known_types[kind, region] = f"<instanceType>{kind}</instanceType>".encode() in reply.body
+        return self._known_types[kind, region]
 
-    def _with_subnet(self, query: Query) -> Query:
+    def _with_subnet(self, query: Query, region: str) -> Query:
         """Return the request with the lab's subnet of the zone, if it names none, as a default subnet does."""
         place = "NetworkInterface.1.SubnetId" if "NetworkInterface.1.DeviceIndex" in query else "SubnetId"
         if place in query or not self.subnets:
             return query
-        zone = query.get("Placement.AvailabilityZone") or next(iter(self.subnets))
+        first = next((zone for zone in self.subnets if zone.startswith(region)), f"{region}a")
+        zone = query.get("Placement.AvailabilityZone") or first
         return {**query, place: self.subnets.get(zone, f"no-subnet-in-{zone}")}
 
     def _describe(self, query: Query, headers: Mapping[str, str]) -> Reply:

@@ -24,6 +24,7 @@ class Fault:
         do: `error`: refused with `code`; `dropped`: not done, connection closed; `lost`: done, connection closed;
             `delay`: done after `seconds`; `lie`: for `seconds_long`, instances younger than `seconds` are hidden.
         match: regular expressions of request fields, which must all match.
+        region: the API's region; empty: any.
         skip: requests that go through first.
         times: how often it happens.
     """
@@ -31,6 +32,7 @@ class Fault:
     action: str = "RunInstances"
     do: FaultKind
     match: Mapping[str, str] = field(default_factory=dict)
+    region: str = ""
     times: int = 1
     skip: int = 0
     code: str = "InternalError"

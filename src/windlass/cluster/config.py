@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Literal, TypeAlias
 
+from windlass.cluster.providers.aws.settings import AwsPlace
 from windlass.config.annotations import (
     Diagnostic,
     Doc,
@@ -46,6 +47,8 @@ _Label: TypeAlias = Annotated[
     ),
 ]
 _COUNTED = ("CPU", "GPU")
+_IDS_OF_A_REGION = ("ImageId", "NetworkInterfaces", "SecurityGroupIds", "SubnetId")
+"""Fields of EC2's request that name what one region has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,51 +72,6 @@ class SshPlace:
                 yield f"hosts.{place}", f"duplicate host `{host}`", "invalid-value", "remove one of them"
             elif not host or host.startswith("-") or any(letter.isspace() for letter in host):
                 yield f"hosts.{place}", f"invalid host `{host}`", "invalid-value", "write `host` or `user@host`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwsPlace:
-    """Instances of Amazon EC2."""
-
-    region: Annotated[
-        str,
-        Pattern(r"\S+", "a region is a word such as `us-west-2`"),
-        Doc("Region, such as `us-west-2`."),
-    ]
-    zones: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Availability zones in the order to try; empty: all of the region.")
-    ] = ()
-    subnets: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Subnets in the order to try; empty: the default one of each zone.")
-    ] = ()
-    security_groups: Annotated[
-        tuple[str, ...],
-        OneOrMany(),
-        Doc("Security groups by id or name; empty: one of our own, open between its members and for ssh."),
-    ] = ()
-    image: Annotated[str, Doc("Machine image (AMI); empty: the newest Ubuntu 22.04 of the region.")] = ""
-    user: Annotated[str, Doc("User that the image lets in over ssh.")] = "ubuntu"
-    key: Annotated[str, Doc("File of the private key; empty: one is made for the cluster.")] = ""
-    key_name: Annotated[str, Doc("Name of the key pair at EC2; needs `key`. Empty: one is made for the cluster.")] = ""
-    profile: Annotated[str, Doc("Instance profile by name, for access to buckets.")] = ""
-    proxy: Annotated[str, Doc("ProxyCommand of ssh; empty: none.")] = ""
-    is_private: Annotated[bool, Doc("Reach machines at their private addresses, and give them no public ones.")] = False
-    endpoint: Annotated[str, Doc("URL of another EC2 API, for tests; empty: Amazon's.")] = ""
-    tags: Annotated[Mapping[str, str], Doc("Further tags of all machines.")] = field(default_factory=dict)
-
-    def check(self) -> Iterator[Diagnostic]:
-        """Check rules that ranges cannot express."""
-        if bool(self.key) != bool(self.key_name):
-            named, missing = ("key", "key_name") if self.key else ("key_name", "key")
-            message = f"`{named}` needs `{missing}`: the name at EC2 and the file belong together"
-            yield named, message, "missing-key", f"add `{missing}`, or remove `{named}`"
-        for index, zone in enumerate(self.zones):
-            if not zone.startswith(self.region):
-                message = f"the zone `{zone}` is not in the region {self.region}"
-                yield f"zones.{index}", message, "invalid-value", f"write a zone such as `{self.region}a`"
-        for name in self.tags:
-            if name.startswith(("aws:", "windlass-", "ray-")):
-                yield f"tags.{name}", f"the tag `{name}` is reserved", "invalid-value", "choose another name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +252,12 @@ class ClusterConfig:
         int | None, Range(min=0, max=100_000), Doc("Most nodes besides the head; null: the sum of the groups.")
     ] = None
 
+    def in_region(self, region: str) -> ClusterConfig:
+        """Return the settings for one region of those in the file; unchanged where places have no regions."""
+        if self.place.aws is None or not region:
+            return self
+        return replace(self, place=replace(self.place, aws=self.place.aws.in_region(region)))
+
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
         for key in ("count", "min", "max", "initial"):
@@ -312,8 +276,8 @@ class ClusterConfig:
         places = [name for name in ("ssh", "aws", "virtual") if getattr(self.place, name) is not None]
         if places == ["ssh"] and self.place.ssh is not None:
             yield from self._check_ssh(self.place.ssh)
-        elif places == ["aws"]:
-            yield from self._check_aws()
+        elif places == ["aws"] and self.place.aws is not None:
+            yield from self._check_aws(self.place.aws)
         elif places == ["virtual"] and self.place.virtual is not None:
             yield from self._check_virtual(self.place.virtual)
         least = sum(group.least for group in self.groups.values())
@@ -338,12 +302,16 @@ class ClusterConfig:
                 message = f"invalid path on nodes: `{there}`"
                 yield "files", message, "invalid-value", "write `~/...` or a path from `/`"
 
-    def _check_aws(self) -> Iterator[Diagnostic]:
-        """Check that every group names machines."""
+    def _check_aws(self, place: AwsPlace) -> Iterator[Diagnostic]:
+        """Check that every group names machines, and only what every region has."""
         for at, group in self._named_groups():
             if not group.types and not group.gpus:
                 message = f"{at} names neither machine types nor GPUs"
                 yield at, message, "missing-key", "add `types: [m5.large]` or `gpus: 1`"
+            for name in _IDS_OF_A_REGION if len(place.all_regions) > 1 else ():
+                if name in group.options:
+                    message = f"`{name}` is of one region, and `place.aws.regions` names several"
+                    yield f"{at}.options.{name}", message, "conflicting-options", "write one `region`, or remove it"
 
     def _check_virtual(self, place: VirtualPlace) -> Iterator[Diagnostic]:
         """Check that nothing is asked of virtual machines that they do not have."""

@@ -240,7 +240,9 @@ class ClusterController:
             if intent.group == action.group
         ]
         message = f"no machines for {action.missing} of `{action.group}`; tried: {'; '.join(tried) or 'nothing'}"
-        return PreconditionError(message, hint="add types, zones or hosts, or try again later", code=NO_CAPACITY)
+        return PreconditionError(
+            message, hint="add types, zones, regions or hosts, or try again later", code=NO_CAPACITY
+        )
 
     def _record(self, kind: str, **data: Any) -> None:
         self.state = fold([self._journal.append(kind, **data)], self.state)

@@ -22,12 +22,14 @@ class Choice:
 
     Attributes:
         type: the provider's machine type; empty for machines that exist.
+        region: the provider's region; empty: it has none.
         zone: the provider's zone, or the host; empty: any.
         most: how many machines of the kind there can be; 0: no limit.
         price_per_hour: list price in US dollars, the most that a spot machine costs; None: unknown.
     """
 
     type: str = ""
+    region: str = ""
     zone: str = ""
     is_spot: bool = False
     most: int = 0
@@ -36,7 +38,7 @@ class Choice:
     @property
     def words(self) -> str:
         """Return the kind in words, for messages."""
-        where = self.zone or "any zone"
+        where = self.zone or ("any zone of " + self.region if self.region else "any zone")
         return f"{self.type}{' as spot' if self.is_spot else ''} in {where}" if self.type else where
 
 

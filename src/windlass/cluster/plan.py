@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from windlass.cluster.config import HEAD, ClusterConfig, NodeGroupConfig
 from windlass.cluster.machine import Choice
-from windlass.cluster.providers.protocol import Provider
+from windlass.cluster.providers.protocol import Provider, RegionalProvider, Skip
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem
 
@@ -44,12 +44,14 @@ class ClusterPlan:
 
     Attributes:
         is_rented: whether machines are made and paid for.
+        skips: what is not tried since a region lacks it.
         problems: what would fail; nothing is made while there is one.
     """
 
     rows: tuple[PlanRow, ...]
     is_rented: bool
     problems: tuple[Problem, ...]
+    skips: tuple[Skip, ...] = ()
 
     @property
     def per_hour(self) -> float | None:
@@ -72,17 +74,21 @@ class ClusterPlan:
 
 def plan_up(config: ClusterConfig, provider: Provider) -> ClusterPlan:
     """Return what `up` would make; asks the provider, and creates nothing."""
-    rows = tuple(_rows(config, provider))
-    plan = ClusterPlan(rows=rows, is_rented=provider.is_rented, problems=())
-    problems = [*_price_problems(config, plan), *provider.check(config)]
-    return ClusterPlan(rows=rows, is_rented=provider.is_rented, problems=tuple(problems))
+    problems = provider.check(config)
+    skips: tuple[Skip, ...] = ()
+    if isinstance(provider, RegionalProvider) and not problems:
+        skips = tuple(provider.skips(config))
+    rows = tuple(_rows(config, provider, skips))
+    plan = ClusterPlan(rows=rows, is_rented=provider.is_rented, problems=(), skips=skips)
+    return replace(plan, problems=(*_price_problems(config, plan), *problems))
 
 
-def _rows(config: ClusterConfig, provider: Provider) -> Iterator[PlanRow]:
-    yield PlanRow(group=HEAD, least=1, most=1, choices=tuple(provider.choices(config, HEAD)))
-    for name, group in config.groups.items():
-        least, most = max(group.least, group.initial), group.most
-        yield PlanRow(group=name, least=least, most=most, choices=tuple(provider.choices(config, name)))
+def _rows(config: ClusterConfig, provider: Provider, skips: Sequence[Skip]) -> Iterator[PlanRow]:
+    for name, group in {HEAD: config.head, **config.groups}.items():
+        counts = (1, 1) if name == HEAD else (max(group.least, group.initial), group.most)
+        listed = provider.choices(config, name)
+        choices = tuple(choice for choice in listed if not any(skip.fits(choice) for skip in skips))
+        yield PlanRow(group=name, least=counts[0], most=counts[1], choices=choices)
 
 
 def _price_problems(config: ClusterConfig, plan: ClusterPlan) -> Iterator[Problem]:
@@ -91,12 +97,18 @@ def _price_problems(config: ClusterConfig, plan: ClusterPlan) -> Iterator[Proble
     for name, limit in (("per_hour", limits.per_hour), ("total", limits.total)):
         if limit is not None and plan.most_per_hour is None:
             unknown = next((row for row in plan.rows if row.most and row.price_per_hour is None), plan.rows[0])
-            kinds = ", ".join(choice.type or "any" for choice in unknown.choices) or "none"
+            kinds = ", ".join(_unpriced(unknown)) or "none"
             message = f"`price.{name}` cannot be kept: no list price is known for {kinds} of `{unknown.group}`"
             yield Problem(message, "price-unknown", hint=f"choose other types, or remove `price.{name}`")
     if limits.per_hour is not None and plan.per_hour is not None and plan.per_hour > limits.per_hour:
         message = f"the machines of the start cost up to ${plan.per_hour:.2f} an hour, `price.per_hour` is ${limits.per_hour:.2f}"
         yield Problem(message, "price-limit", hint="raise `price.per_hour`, or take fewer or cheaper machines")
+
+
+def _unpriced(row: PlanRow) -> dict[str, None]:
+    """Return the types of a group that have no known list price, with their regions."""
+    without = [choice for choice in row.choices if choice.price_per_hour is None]
+    return dict.fromkeys(" in ".join(filter(None, [choice.type or "any", choice.region])) for choice in without)
 
 
 def changed_settings(before: ClusterConfig, now: ClusterConfig) -> list[str]:

@@ -16,6 +16,7 @@ from windlass.cluster.nodes.host import NodeHost
 from windlass.cluster.nodes.kept_logs import keep_logs
 from windlass.cluster.nodes.sync import copy_files, packed_files
 from windlass.cluster.places import MachinePlace
+from windlass.config.emit import to_yaml
 from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
 from windlass.supervise.node.ending import KEEP_FAILED_S
 from windlass.supervise.node.spec import NodeSpec, NodeStatus
@@ -170,10 +171,14 @@ class NodeStarter:
             time.sleep(1.0)
 
     def _store_head_files(self, host: NodeHost, machine: Machine) -> None:
-        """Store what Ray's autoscaler on the head needs to make machines: the cluster's file, and our code."""
+        """Store what Ray's autoscaler on the head needs to make machines: the cluster's file, and our code.
+
+        Its file has the head's region alone: Ray's nodes are in one network.
+        """
         from windlass.cluster.scaling.code import scaling_code  # lazy: only for rented places
 
-        host.store(machine.token, "cluster.yaml", (self._home.path / "cluster.yaml").read_bytes())
+        config = self._config.in_region(machine.choice.region)
+        host.store(machine.token, "cluster.yaml", to_yaml(config).encode())
         host.store(machine.token, "code.zip", scaling_code())
         with packed_files(self._config) as packed:
             host.store(machine.token, "files.tar", packed)

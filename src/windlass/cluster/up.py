@@ -111,7 +111,8 @@ def bring_up(
     if not place.provider.is_rented:
         return starting.statuses
     head = next(each for each in home.state().living(HEAD) if each.state not in GONE)
-    return await_workers(home, config, place, head, report=report, clock=clock)
+    here = config.in_region(head.choice.region)
+    return await_workers(home, here, place, head, report=report, clock=clock)
 
 
 def _with_deadline(request: CreateRequest, config: ClusterConfig, place: MachinePlace, clock: Clock) -> CreateRequest:

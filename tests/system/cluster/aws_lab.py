@@ -26,17 +26,26 @@ __all__ = ["AwsCluster", "until"]
 
 FILE = """
 name: lab
-place: {{aws: {{region: {region}, endpoint: "{url}", user: root{more}}}}}
+place: {{aws: {{{where}, endpoint: "{url}", user: root{more}}}}}
 head: {{types: [m5.large]}}
-groups: {{workers: {{types: [m5.large, m5.xlarge], count: 2{group}}}}}
+groups: {{workers: {{types: {types}, count: 2{group}}}}}
 """
 
 
 class AwsCluster:
     """One cluster, as its client has it."""
 
-    def __init__(self, cloud: CloudLab, folder: Path, *, more: str = "", group: str = "") -> None:
-        text = FILE.format(region=REGION, url=cloud.front.url, more=more, group=group)
+    def __init__(
+        self,
+        cloud: CloudLab,
+        folder: Path,
+        *,
+        where: str = f"region: {REGION}",
+        more: str = "",
+        types: str = "[m5.large, m5.xlarge]",
+        group: str = "",
+    ) -> None:
+        text = FILE.format(where=where, url=cloud.front.url, more=more, types=types, group=group)
         self.cloud, self.folder = cloud, folder
         self.config = load_config(ClusterConfig, text, source="cluster.yaml").value
         self.cluster = f"lab-{secrets.token_hex(4)}"

@@ -1,6 +1,7 @@
 """Rounds of a cluster on an EC2 with scripted faults, whose client is killed at random calls, during up and down.
 
-A round brings a cluster up and down with clients that are killed, and then compares the ledger with the journal.
+A round brings a cluster up and down with clients that are killed, and then compares the ledger with the journal. Every
+other cluster may be in two regions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.lab.cloud import REGION, CloudLab
+from tests.lab.cloud import OTHER_REGION, REGION, CloudLab
 from tests.lab.ec2_ledger import Fault
 from tests.system.cluster.faulty_clients import Clients
 from windlass.cluster.cost import cluster_cost
@@ -134,7 +135,10 @@ def _round(cloud: CloudLab, folder: Path, clients: Clients, seed: int) -> Outcom
     faults = [_fault(rng) for _ in range(NUM_FAULTS)]
     times = [fault.times for fault in faults]
     front.order(*faults)
-    job = {"file": FILE.format(region=REGION, url=front.url), "folder": str(here), "cluster": cluster}
+    file = FILE.format(region=REGION, url=front.url)
+    if seed % 2:
+        file = file.replace(f"region: {REGION}", f"regions: [{OTHER_REGION}, {REGION}]")
+    job = {"file": file, "folder": str(here), "cluster": cluster}
     try:
         for wish in ("up", "down"):
             for _ in range(rng.randint(0, 2)):

@@ -19,7 +19,8 @@ from tests.lab.hosts import REPO
 from tests.system.cluster.aws_lab import AwsCluster, until
 from windlass.backends.site_shell import SshShell
 from windlass.cluster.machine import Choice
-from windlass.cluster.providers.aws.network import head_policy, key_path
+from windlass.cluster.providers.aws.network import key_path
+from windlass.cluster.providers.aws.profile import head_policy
 from windlass.cluster.providers.protocol import (
     NoCapacityError,
     RefusedError,
@@ -101,7 +102,7 @@ def test_a_refusal_says_what_to_type(lab: AwsCluster) -> None:
     lab.cloud.front.order(Fault(do="error", code="VcpuLimitExceeded", status=400, message="32 vCPUs"))
     with pytest.raises(RefusedError) as caught:
         lab.create(f"t-{lab.cluster}")
-    assert caught.value.message == "cannot make m5.large in any zone: 32 vCPUs (VcpuLimitExceeded)"
+    assert caught.value.message == "cannot make m5.large in any zone of us-west-2: 32 vCPUs (VcpuLimitExceeded)"
     assert "servicequotas" in caught.value.hint
 
 
@@ -123,7 +124,7 @@ def test_no_capacity_at_all_is_one_error_with_all_that_was_tried(lab: AwsCluster
         lab.drive("up")
     assert caught.value.code == NoCapacityError.default_code
     for kind in ("m5.large", "m5.xlarge"):
-        assert f"cannot make {kind} in any zone: none left" in caught.value.message
+        assert f"cannot make {kind} in any zone of us-west-2: none left" in caught.value.message
     lab.cloud.front.clear()
     lab.drive("down")
     assert lab.cloud.front.ledger.alive() == []
@@ -281,7 +282,7 @@ def test_all_that_was_made_for_a_cluster_goes_with_it(lab: AwsCluster) -> None:
     opened = {(each["IpProtocol"], each.get("FromPort")) for each in group["IpPermissions"]}
     assert opened == {("-1", None), ("tcp", 22)}
     policy = iam.get_role_policy(RoleName=name, PolicyName="windlass")["PolicyDocument"]
-    assert policy == head_policy(lab.cluster, REGION, name)
+    assert policy == head_policy(lab.cluster, [REGION], name)
     lab.drive("down")
     for _ in range(2):
         lab.place.close()
@@ -392,4 +393,6 @@ def test_choices_are_types_by_zone_and_market_in_order(cloud: CloudLab, tmp_path
     assert [each.is_spot for each in found] == [True] * 4 + [False] * 4
     assert found[0].price_per_hour == 0.096
     (made,) = lab.create(f"t-{lab.cluster}")
-    assert made.choice == Choice(type="m5.large", zone="us-west-2b", is_spot=True, price_per_hour=0.096)
+    assert made.choice == Choice(
+        type="m5.large", region="us-west-2", zone="us-west-2b", is_spot=True, price_per_hour=0.096
+    )

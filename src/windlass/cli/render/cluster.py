@@ -34,7 +34,12 @@ def plan_lines(config: ClusterConfig, plan: ClusterPlan) -> Iterator[str]:
         yield "  these hosts exist: processes of Ray are started on them, and no machine is made"
     elif plan.per_hour is not None:
         most = "" if plan.most_per_hour == plan.per_hour else f", ${plan.most_per_hour:.2f} with all nodes"
-        yield f"  list price: at most ${plan.per_hour:.2f} an hour{most}"
+        dearest = ", where each machine costs most" if len(_regions(plan.rows)) > 1 else ""
+        yield f"  list price: at most ${plan.per_hour:.2f} an hour{most}{dearest}"
+    if len(_regions(plan.rows)) > 1:
+        yield f"  all nodes are in one region: the first of {', '.join(_regions(plan.rows))} that has a head"
+    for why in _skipped(plan):
+        yield printable(f"  not tried: {why}")
     if config.ttl is not None:
         yield f"  every node ends itself after {phrases.duration(config.ttl)}"
 
@@ -43,8 +48,23 @@ def _counts(row: PlanRow) -> str:
     return str(row.least) if row.least == row.most else f"{row.least} to {row.most}"
 
 
+def _regions(rows: Sequence[PlanRow]) -> list[str]:
+    """Return the regions in which machines are tried, in order."""
+    return list(dict.fromkeys(choice.region for row in rows for choice in row.choices if choice.region))
+
+
+def _skipped(plan: ClusterPlan) -> Iterator[str]:
+    """Yield what is not tried, without the single types of a region that is skipped as a whole."""
+    whole = {skip.region for skip in plan.skips if not skip.type}
+    yield from (skip.why for skip in plan.skips if not skip.type or skip.region not in whole)
+
+
 def _choices(choices: Sequence[Choice]) -> str:
-    words = [" ".join(filter(None, [each.type, "spot" if each.is_spot else "", each.zone])) for each in choices]
+    has_regions = len({each.region for each in choices}) > 1
+    words = [
+        " ".join(filter(None, [each.type, "spot" if each.is_spot else "", each.zone or each.region * has_regions]))
+        for each in choices
+    ]
     shown = words[:4] + ([f"and {len(words) - 4} more"] if len(words) > 4 else [])
     return printable(", ".join(shown)) or "none"
 
@@ -73,7 +93,8 @@ def view_lines(view: ClusterView) -> Iterator[str]:
     """Yield the page of one cluster."""
     row, config, now = view.row, view.config, time.time()
     yield f"{row.name}  {row.state}"
-    yield f"  place        {row.kind}"
+    region = next((node.machine.choice.region for node in view.nodes), "")
+    yield f"  place        {row.kind}{f' ({region})' if region else ''}"
     yield f"  id           {view.id}"
     if row.since_at:
         yield f"  since        {phrases.local_time(row.since_at)} ({phrases.ago(row.since_at, now)})"
@@ -87,7 +108,8 @@ def view_lines(view: ClusterView) -> Iterator[str]:
         header = ("node", "group", "machine", "state", "born", "message")
         yield from table(header, [_node_cells(node, now) for node in view.nodes], indent="  ")
     for intent in view.tried:
-        what = " ".join(filter(None, [intent.choice.type, intent.choice.zone])) or "a machine"
+        where = intent.choice.zone or intent.choice.region
+        what = " ".join(filter(None, [intent.choice.type, where])) or "a machine"
         yield printable(f"  not made     {intent.count} {intent.group}: {what}: {intent.detail or intent.reason}")
     if view.unreachable:
         yield printable(f"  unreachable  {view.unreachable}")

@@ -154,7 +154,12 @@ class _Reading:
             "disk": gib,
         }
         files = dict(self._files())
-        aws = {"region": machines.region, "zones": machines.zones, "image": machines.image, "tags": machines.tags}
+        aws: dict[str, Any] = {"zones": machines.zones, "tags": machines.tags}
+        if len(machines.regions) == 1:
+            (region,) = machines.regions
+            aws |= {"region": region, "image": machines.images.get(region, "")}
+        else:
+            aws |= {"regions": machines.regions, "images": machines.images}
         return pruned(
             {
                 "name": self._name,

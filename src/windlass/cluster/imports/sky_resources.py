@@ -1,6 +1,6 @@
 """Section `resources` of SkyPilot's task files: the machines of a cluster on EC2.
 
-Of several candidates (`any_of`, `ordered`) those on EC2 in one region count, with their types and zones in order.
+Of several candidates (`any_of`, `ordered`) those on EC2 count, with their regions, types and zones in order.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ class Machines:
     """Machines that a file asks for.
 
     Attributes:
+        regions: in the order to try.
+        images: by region; empty: none is stated.
         memory_gib, disk_gib: 0 if not stated.
         retries: restarts after the user's code failed.
     """
 
-    region: str
+    regions: tuple[str, ...]
     zones: tuple[str, ...]
     types: tuple[str, ...]
     gpus: int
@@ -68,7 +70,7 @@ class Machines:
     cpus: float
     memory_gib: float
     disk_gib: int
-    image: str
+    images: Mapping[str, str]
     tags: Mapping[str, str]
     per_hour: float | None
     retries: int
@@ -99,8 +101,10 @@ class SkyResources:
             types = (self._cpu_type(at, cpus, memory),)
         elif cpus or memory:
             self._note("`cpus` and `memory` are the task's; machines are chosen by type or GPUs alone")
+        regions = tuple(dict.fromkeys(self._place(at, each)[1] for at, each in kept)) or (_REGION,)
+        self._note_combinations(kept, len(regions))
         return Machines(
-            region=self._place(at, first)[1],
+            regions=regions,
             zones=tuple(dict.fromkeys(zone for at, each in kept for zone in [self._place(at, each)[2]] if zone)),
             types=types,
             gpus=0 if types else gpus,
@@ -109,7 +113,7 @@ class SkyResources:
             cpus=cpus,
             memory_gib=memory,
             disk_gib=int(self._amount(at, first, "disk_size")),
-            image=self._image(at, first),
+            images=self._images(kept),
             tags=self._labels(at, first),
             per_hour=self._price(at, first),
             retries=self._retries(at, first),
@@ -169,24 +173,23 @@ class SkyResources:
         return cloud.lower(), region, zone
 
     def _on_ec2(self, candidates: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the candidates on EC2 in the region of the first of them, with that region."""
+        """Return the candidates on EC2 that fit the first of them, each with its region."""
         kept: list[tuple[str, Mapping[str, Any]]] = []
-        region = ""
+        regions: set[str] = set()
         for at, each in candidates:
             cloud, found, zone = self._place(at, each)
             what = "/".join(part for part in (cloud, found, zone) if part) or "any cloud"
             if cloud not in {"", "aws"}:
                 reason = f"`{cloud}` is not supported"
-            elif kept and (found or _REGION) != region:
-                reason = f"the cluster is in {region}"
             elif kept and each.get("accelerators") != kept[0][1].get("accelerators"):
                 reason = "a group has one kind of GPU"
             elif kept and bool(each.get("instance_type")) != bool(kept[0][1].get("instance_type")):
                 reason = "either all candidates name an `instance_type`, or none"
             else:
-                if not kept:
-                    region = found or _REGION
+                region = found or _REGION
+                if not kept or (not found and region not in regions):
                     self._note_place(cloud, found)
+                regions.add(region)
                 kept.append((at, {**each, "infra": None, "cloud": "aws", "region": region, "zone": zone}))
                 continue
             if len(candidates) == 1:
@@ -202,6 +205,17 @@ class SkyResources:
         if not cloud or not region:
             named = "no cloud is named" if not cloud else "no region is named"
             self._note(f"{named}: the cluster is in {region or _REGION} of EC2")
+
+    def _note_combinations(self, kept: Sequence[tuple[str, Mapping[str, Any]]], num_regions: int) -> None:
+        """Say so if kinds of machines are tried in regions where no candidate has them."""
+        kinds = {(str(each.get("instance_type")), bool(each.get("use_spot"))) for _, each in kept}
+        stated = {
+            (self._place(at, each)[1], str(each.get("instance_type")), bool(each.get("use_spot"))) for at, each in kept
+        }
+        if num_regions > 1:
+            self._note("all nodes are in one region: the first that has a head")
+        if num_regions > 1 and len(stated) < num_regions * len(kinds):
+            self._note("each kind of machine of the candidates is tried in each of their regions")
 
     # Machines
 
@@ -279,6 +293,18 @@ class SkyResources:
             self._refuse(f"{at}.{key}", f"`{at}.{key}` is {stated}", "write a number above 0, and less than a million")
             return 0.0
         return amount
+
+    def _images(self, kept: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+        """Return the image of each region, as its first candidate has it."""
+        found: dict[str, str] = {}
+        for at, each in kept:
+            region = self._place(at, each)[1]
+            if region not in found:
+                found[region] = self._image(at, each)
+            has_others = any(other.get("image_id") for _, other in kept)
+            if has_others and each.get("image_id") is None and not found[region]:
+                self._refuse(at, f"`{at}` names no image for {region}, and others do", "name one for each, or none")
+        return {region: image for region, image in found.items() if image}
 
     def _image(self, at: str, candidate: Mapping[str, Any]) -> str:
         image = candidate.get("image_id")

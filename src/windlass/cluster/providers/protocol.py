@@ -10,7 +10,7 @@ ProviderError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, Problem
@@ -25,6 +25,8 @@ __all__ = [
     "Provider",
     "ProviderError",
     "RefusedError",
+    "RegionalProvider",
+    "Skip",
     "ThrottledError",
     "UncertainError",
 ]
@@ -88,6 +90,23 @@ class CreateRequest:
     deadline_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Kind of machine that a region lacks, so that it is not tried there.
+
+    Attributes:
+        type: machine type; empty: nothing is tried in the region.
+    """
+
+    region: str
+    type: str = ""
+    why: str
+
+    def fits(self, choice: Choice) -> bool:
+        """Return whether a choice is not tried."""
+        return choice.region == self.region and self.type in {"", choice.type}
+
+
 class Provider(Protocol):
     """A place that has machines. Its methods block, and may be called from several threads.
 
@@ -139,3 +158,15 @@ class Provider(Protocol):
 
     def notices(self) -> Sequence[Notice]:
         """Return the announcements for the machine that this runs on; needs no credentials."""
+
+
+@runtime_checkable
+class RegionalProvider(Protocol):
+    """Provider of which a file may name several regions: further ability of a `Provider`."""
+
+    def skips(self, config: ClusterConfig) -> Sequence[Skip]:
+        """Return what is not tried since a region lacks it; creates nothing.
+
+        Raises:
+            ProviderError: it is not known now.
+        """

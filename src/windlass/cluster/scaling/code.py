@@ -60,7 +60,7 @@ def scaling_modules(kind: str = "") -> list[Path]:
 def _is_needed(name: str, kinds: list[str]) -> bool:
     parts = name.split(".")
     if parts[:3] == ["windlass", "cluster", "providers"] and len(parts) > 3:
-        return parts[3] in kinds or parts[3] == "protocol"
+        return parts[3] in {*kinds, "protocol"} or parts[4:5] == ["settings"]
     return parts[0] == "windlass"
 
 

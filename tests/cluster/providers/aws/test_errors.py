@@ -26,9 +26,9 @@ def reply(code: str, status: int = 400, message: str = "words of EC2") -> Except
 @pytest.mark.parametrize(
     ("error", "kind", "hint"),
     [
-        (reply("InsufficientInstanceCapacity", 500), NoCapacityError, "add types or zones"),
-        (reply("MaxSpotInstanceCountExceeded"), NoCapacityError, "add types or zones"),
-        (reply("Unsupported"), NoCapacityError, "add types or zones"),
+        (reply("InsufficientInstanceCapacity", 500), NoCapacityError, "add types, zones or regions"),
+        (reply("MaxSpotInstanceCountExceeded"), NoCapacityError, "add types, zones or regions"),
+        (reply("Unsupported"), NoCapacityError, "add types, zones or regions"),
         (reply("RequestLimitExceeded", 503), ThrottledError, ""),
         (reply("Throttling"), ThrottledError, ""),
         (reply("InternalError", 500), UncertainError, "the next command asks"),

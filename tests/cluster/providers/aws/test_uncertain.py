@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.test_plan import config_of
 from windlass.cluster.machine import Choice
-from windlass.cluster.providers.aws import provider as module
+from windlass.cluster.providers.aws import region as module
 from windlass.cluster.providers.aws.provider import AwsProvider
 from windlass.cluster.providers.aws.request import InstanceSettings
 from windlass.cluster.providers.protocol import (
@@ -53,8 +53,10 @@ def test_only_a_first_refusal_says_that_nothing_was_made(
     )
     provider = AwsProvider(config_of(FILE), cluster="lab-1", folder=tmp_path)
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(provider._client, "call", call)
-    monkeypatch.setattr(provider.network, "ensure", lambda group, is_head: found)
+    region = provider._region("us-west-2")
+    monkeypatch.setattr(region.client, "call", call)
+    monkeypatch.setattr(provider._profile, "ensure", lambda: "")
+    monkeypatch.setattr(region.network, "ensure", lambda group, profile: found)
     with pytest.raises(ProviderError) as caught:
         provider.create(REQUEST)
     assert type(caught.value) is expected

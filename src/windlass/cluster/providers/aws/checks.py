@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from windlass.cluster.config import AwsPlace, NodeGroupConfig
 from windlass.cluster.machine import Choice
-from windlass.cluster.prices import known_types, machine_type
+from windlass.cluster.prices import machine_type
 from windlass.cluster.providers.aws.client import AwsClient
 from windlass.cluster.providers.aws.network import fetch_image
+from windlass.cluster.providers.aws.offers import Choices, lacking_types, skips_of, types_of
+from windlass.cluster.providers.aws.region import AwsRegion
 from windlass.cluster.providers.protocol import ProviderError, RefusedError
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
@@ -30,13 +32,16 @@ _QUOTAS = {
 _P5_SPOT = "L-C4BD4855"
 _STANDARD = frozenset("acdhimrtz")
 
-Choices = Callable[[NodeGroupConfig], Sequence[Choice]]
-
 
 def problems_of(
-    client: AwsClient, place: AwsPlace, groups: Mapping[str, NodeGroupConfig], choices: Choices
+    region: AwsRegion, groups: Mapping[str, NodeGroupConfig], choices: Choices, has_others: bool
 ) -> Iterator[Problem]:
-    """Yield what would fail; creates nothing. After an error of credentials or region, nothing else is asked."""
+    """Yield what would fail in a region; creates nothing. After an error of credentials or region, nothing else is asked.
+
+    Args:
+        has_others: the file names other regions, which are taken where this one lacks a machine type.
+    """
+    client, place = region.client, region.place
     if place.endpoint == "" and place.region not in client.regions():
         close = nearest(place.region, client.regions())
         hint = f"did you mean `{close}`?" if close else "`aws ec2 describe-regions` lists them"
@@ -53,12 +58,24 @@ def problems_of(
         if zone not in names:
             hint = f"choose among {', '.join(names)}"
             yield Problem(f"`{place.region}` has no zone `{zone}`", "provider-refused", hint=hint)
+    types = types_of(place, groups, choices)
+    offered = {kind for kinds in types.values() for kind in kinds}
+    try:
+        offered = region.offered(sorted(offered))
+    except ProviderError as error:
+        yield _problem(error)
+    if not has_others:
+        yield from lacking_types(place.region, groups, types, offered)
+    elif any(not skip.type for skip in skips_of(place.region, groups, types, offered)):
+        return
     yield from _key_problems(client, place)
     yield from _network_problems(client, place)
     yield from _image_problems(client, place, groups)
-    for name, group in groups.items():
-        yield from _type_problems(client, place, name, group, choices(group))
-    yield from _quota_problems(client, groups, choices)
+    first = {
+        name: next((choice for choice in choices(place, group) if choice.type in offered), None)
+        for name, group in groups.items()
+    }
+    yield from _quota_problems(client, groups, first)
 
 
 def _problem(error: ProviderError) -> Problem:
@@ -119,39 +136,6 @@ def _image_problems(client: AwsClient, place: AwsPlace, groups: Mapping[str, Nod
             yield _problem(error)
 
 
-def _type_problems(
-    client: AwsClient, place: AwsPlace, name: str, group: NodeGroupConfig, choices: Sequence[Choice]
-) -> Iterator[Problem]:
-    """Yield the types of a group that the region does not have."""
-    types = list(dict.fromkeys(choice.type for choice in choices))
-    if not types:
-        kind = f"{group.gpus} GPUs" + (f" of the kind `{group.gpu_type}`" if group.gpu_type else "")
-        message = f"no known machine type has the {kind} of `{name}` in {place.region}"
-        yield Problem(message, "provider-refused", hint="name types instead: `types: [g5.xlarge]`")
-        return
-    try:
-        pages = client.pages(
-            "describe_instance_type_offerings",
-            "InstanceTypeOfferings",
-            what="cannot list the machine types",
-            LocationType="region",
-            Filters=[{"Name": "instance-type", "Values": types}],
-        )
-        offered = {str(each["InstanceType"]) for each in pages}
-    except ProviderError as error:
-        yield _problem(error)
-        return
-    for kind in types:
-        if kind not in offered:
-            close = nearest(kind, known_types())
-            hint = (
-                f"did you mean `{close}`?"
-                if close
-                else f"`aws ec2 describe-instance-type-offerings --region {place.region}`"
-            )
-            yield Problem(f"{place.region} has no machine type `{kind}`", "provider-refused", hint=hint)
-
-
 def quota_code(kind: str, *, is_spot: bool) -> str:
     """Return the code of the quota that a machine type counts against; empty if it is not known."""
     found = re.match(r"([a-z]+)(\d*)", kind)
@@ -164,11 +148,13 @@ def quota_code(kind: str, *, is_spot: bool) -> str:
     return _QUOTAS[family][is_spot] if family else ""
 
 
-def _quota_problems(client: AwsClient, groups: Mapping[str, NodeGroupConfig], choices: Choices) -> Iterator[Problem]:
+def _quota_problems(
+    client: AwsClient, groups: Mapping[str, NodeGroupConfig], choices: Mapping[str, Choice | None]
+) -> Iterator[Problem]:
     """Yield quotas that the first choices of all groups exceed; a quota or a type that is not known refuses nothing."""
     wanted: dict[str, int] = {}
     for name, group in groups.items():
-        first = next(iter(choices(group)), None)
+        first = choices[name]
         kind = machine_type(first.type) if first is not None else None
         code = quota_code(first.type, is_spot=first.is_spot) if first is not None else ""
         if kind is not None and code:

@@ -112,8 +112,8 @@ def _of_reply(error: Exception, what: str) -> ProviderError:
     message = f"{what}: {text} ({code})"
     if code in _THROTTLED:
         return ThrottledError(message, after_s=_THROTTLED_S)
-    if code in _NO_CAPACITY:
-        return NoCapacityError(message, hint="add types or zones, or try again later")
+    if code in _NO_CAPACITY or (code == "InvalidParameterValue" and "for InstanceType" in text):
+        return NoCapacityError(message, hint="add types, zones or regions, or try again later")
     if code in _UNCERTAIN or (isinstance(status, int) and status >= 500):
         return UncertainError(message, hint="AWS did not say what was done; the next command asks")
     return RefusedError(message, hint=_HINTS.get(code, "correct the cluster's file"))

@@ -1,4 +1,4 @@
-"""Parts that instances of a cluster need: image, key pair, security group, profile of the head.
+"""Parts that instances of a cluster need in a region: image, key pair, security group.
 
 What is made is named after the cluster's id, looked up before it is made, and removed by `remove`, so that all of it is
 idempotent and a client that dies leaves nothing that the next one does not find.
@@ -6,11 +6,9 @@ idempotent and a client that dies leaves nothing that the next one does not find
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from windlass.cluster.providers.aws.request import CLUSTER_TAG, InstanceSettings
 from windlass.cluster.providers.protocol import RefusedError, UncertainError
 from windlass.core.errors import PreconditionError
 
-__all__ = ["CANONICAL", "IMAGE_NAME", "AwsNetwork", "fetch_image", "head_policy", "key_path"]
+__all__ = ["CANONICAL", "IMAGE_NAME", "AwsNetwork", "fetch_image", "key_path"]
 
 CANONICAL = "099720109477"
 """Account of Canonical, by which its images are known; source: Ubuntu on AWS, "Find Ubuntu images"."""
@@ -30,8 +28,8 @@ _KEY_FILE = "aws_key"
 _SSH_PORT = 22
 _REMOVE_S = 120.0
 _PAUSE_S = 2.0
-_DUPLICATES = ("EntityAlreadyExists", "LimitExceeded", "InvalidGroup.Duplicate", "InvalidPermission.Duplicate")
-_MISSING = ("NoSuchEntity", "InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidGroupId.Malformed")
+_DUPLICATES = ("InvalidGroup.Duplicate", "InvalidPermission.Duplicate")
+_MISSING = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidGroupId.Malformed")
 
 
 def key_path(place: AwsPlace, folder: Path) -> Path:
@@ -40,7 +38,7 @@ def key_path(place: AwsPlace, folder: Path) -> Path:
 
 
 class AwsNetwork:
-    """Image, key pair, security group and profile of a cluster."""
+    """Image, key pair and security group of a cluster in one region."""
 
     def __init__(self, client: AwsClient, place: AwsPlace, *, cluster: str, folder: Path) -> None:
         self._client, self._place, self._cluster, self._folder = client, place, cluster, folder
@@ -48,10 +46,12 @@ class AwsNetwork:
         self._lock = threading.Lock()
         self._images: dict[str, dict[str, Any]] = {}
         self._made: dict[str, Any] = {}
-        self.has_new_profile = False
 
-    def ensure(self, group: NodeGroupConfig, *, is_head: bool) -> InstanceSettings:
+    def ensure(self, group: NodeGroupConfig, *, profile: str) -> InstanceSettings:
         """Return what a group's instances need; makes what is missing. Idempotent.
+
+        Args:
+            profile: name of their instance profile; empty: none.
 
         Raises:
             ProviderError: one of its four kinds.
@@ -68,7 +68,7 @@ class AwsNetwork:
                 is_disk_kept=disk.get("DeleteOnTermination") is False,
                 key_name=self._once("key", self._ensure_key),
                 security_groups=self._once("groups", self._security_groups),
-                profile=self._place.profile or (self._once("profile", self._ensure_profile) if is_head else ""),
+                profile=profile,
             )
 
     def remove(self) -> None:
@@ -83,8 +83,6 @@ class AwsNetwork:
                 path.unlink(missing_ok=True)
         if not self._place.security_groups:
             self._remove_security_group()
-        if not self._place.profile:
-            self._remove_profile()
         self._made.clear()
 
     def _once(self, name: str, make: Any) -> Any:
@@ -225,72 +223,14 @@ class AwsNetwork:
             )
         return found[0]
 
-    # -------------------------------------------------------------------------------------------------------- profile
-
-    def _ensure_profile(self) -> str:
-        """Return a profile with which the head may make and end the cluster's machines, and nothing else."""
-        what = "cannot make the head's instance profile"
-        name = self._name[:64]
-        trust = {"Version": "2012-10-17", "Statement": [_TRUST]}
-        self._iam("create_role", what, RoleName=name, AssumeRolePolicyDocument=json.dumps(trust), Tags=[self._tag()])
-        policy = json.dumps(head_policy(self._cluster, self._place.region, name))
-        self._iam("put_role_policy", what, RoleName=name, PolicyName="windlass", PolicyDocument=policy)
-        made = self._iam("create_instance_profile", what, InstanceProfileName=name, Tags=[self._tag()])
-        self._iam("add_role_to_instance_profile", what, InstanceProfileName=name, RoleName=name)
-        self.has_new_profile = made is not None
-        return name
-
-    def _remove_profile(self) -> None:
-        what, name = "cannot remove the head's instance profile", self._name[:64]
-        self._iam("remove_role_from_instance_profile", what, _MISSING, InstanceProfileName=name, RoleName=name)
-        self._iam("delete_instance_profile", what, _MISSING, InstanceProfileName=name)
-        self._iam("delete_role_policy", what, _MISSING, RoleName=name, PolicyName="windlass")
-        self._iam("delete_role", what, _MISSING, RoleName=name)
-
-    def _iam(self, action: str, what: str, absent: Sequence[str] = _DUPLICATES, **fields: Any) -> Any:
-        return self._client.call(action, what=what, service="iam", absent=absent, **fields)
-
-    def _tag(self) -> dict[str, str]:
-        return {"Key": CLUSTER_TAG, "Value": self._cluster}
-
     def _tags(self, kind: str) -> list[dict[str, Any]]:
-        return [{"ResourceType": kind, "Tags": [self._tag()]}]
+        return [{"ResourceType": kind, "Tags": [{"Key": CLUSTER_TAG, "Value": self._cluster}]}]
 
 
 def _first_disk(image: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name = str(image.get("RootDeviceName") or "/dev/sda1")
     disks = image.get("BlockDeviceMappings", [])
     return name, next((dict(each.get("Ebs", {})) for each in disks if each.get("DeviceName") == name), {})
-
-
-_TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-
-
-def head_policy(cluster: str, region: str, role: str) -> dict[str, Any]:
-    """Return the head's permissions: EC2 of one region, and to end only machines of its cluster.
-
-    Source: Service Authorization Reference, "Actions, resources, and condition keys for Amazon EC2".
-    """
-    here = {"StringEquals": {"aws:RequestedRegion": region}}
-    ours = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": cluster, "aws:RequestedRegion": region}}
-    on_create = {"StringEquals": {"ec2:CreateAction": "RunInstances", "aws:RequestedRegion": region}}
-    describe = [
-        "ec2:DescribeImages",
-        "ec2:DescribeInstances",
-        "ec2:DescribeKeyPairs",
-        "ec2:DescribeSecurityGroups",
-        "ec2:DescribeSubnets",
-        "ec2:DescribeVpcs",
-    ]
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Action": [*describe, "ec2:RunInstances"], "Resource": "*", "Condition": here},
-            {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*", "Condition": on_create},
-            {"Effect": "Allow", "Action": "ec2:TerminateInstances", "Resource": "*", "Condition": ours},
-            {"Effect": "Allow", "Action": "iam:PassRole", "Resource": f"arn:aws:iam::*:role/{role}"},
-        ],
-    }
 
 
 def fetch_image(client: AwsClient, name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def open_place(config: ClusterConfig, *, cluster: str, folder: Path, archive: Pa
     def host(machine: Machine) -> NodeHost:
         return NodeHost(shell_of(machine, settings, folder), cluster)
 
-    return MachinePlace(provider=provider, host=host, shutdown=SHUTDOWN, metadata="aws", close=provider.network.remove)
+    return MachinePlace(provider=provider, host=host, shutdown=SHUTDOWN, metadata="aws", close=provider.remove)
 
 
 def shell_of(machine: Machine, settings: AwsPlace, folder: Path) -> SiteShell:

@@ -1,39 +1,33 @@
-"""Provider of EC2 instances.
+"""Provider of EC2 instances, in the regions of a cluster's file.
 
-A request has the client token of its intent, so that sending it again never makes machines twice; all of a request's
-machines are made or none (MinCount = MaxCount); each of them terminates when it shuts itself down.
+All machines of a cluster are in one region: the first of the file that has a head. The client asks for the head in one
+region after the other; the head's own file names its region alone. Whoever lists machines asks every region in which
+any were ever asked for, whatever came of it.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import time
-from calendar import timegm
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from windlass.cluster.config import HEAD, ClusterConfig, NodeGroupConfig
-from windlass.cluster.machine import Choice, Machine, MachineState, Notice
+from windlass.cluster.config import HEAD, AwsPlace, ClusterConfig, NodeGroupConfig
+from windlass.cluster.machine import Choice, Machine, Notice
 from windlass.cluster.prices import gpu_types, list_price
 from windlass.cluster.providers.aws.checks import problems_of
 from windlass.cluster.providers.aws.client import AwsClient
-from windlass.cluster.providers.aws.network import AwsNetwork
 from windlass.cluster.providers.aws.notices import fetch_notices
-from windlass.cluster.providers.aws.request import (
-    CLUSTER_TAG,
-    GROUP_TAG,
-    MAX_BOOT_BYTES,
-    TOKEN_TAG,
-    option_problems,
-    run_fields,
-)
-from windlass.cluster.providers.protocol import CreateRequest, ProviderError, RefusedError, UncertainError
+from windlass.cluster.providers.aws.offers import missing_types, shared_problems, skips_of, types_of
+from windlass.cluster.providers.aws.profile import HeadProfile
+from windlass.cluster.providers.aws.region import AwsRegion
+from windlass.cluster.providers.aws.request import MAX_BOOT_BYTES, option_problems
+from windlass.cluster.providers.protocol import CreateRequest, NoCapacityError, ProviderError, RefusedError, Skip
 from windlass.core.errors import Problem
+from windlass.record.journal import read_journal
 
-__all__ = ["WINDOW_S", "AwsProvider", "open_provider"]
+__all__ = ["WINDOW_S", "AwsProvider", "choices_of", "open_provider"]
 
 WINDOW_S = 300.0
 """Seconds for which lists may not show an instance.
@@ -45,20 +39,6 @@ _ENDPOINTS = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_EC2"}
 """Variables that name another API than Amazon's, as botocore reads them."""
 
 _OTHER_WINDOW_S = 5.0  # another API than Amazon's, for tests: on one machine
-_CREATE_TRIES = 3
-_PROFILE_S = 60.0
-_PAUSE_S = 1.0
-_NOT_FOUND = "InvalidInstanceID.NotFound"
-_MALFORMED = "InvalidInstanceID.Malformed"
-# A stopped instance is ours until it is terminated, which `down` does; nothing of ours stops one.
-_STATES: Mapping[str, MachineState] = {
-    "pending": "pending",
-    "running": "running",
-    "stopping": "running",
-    "stopped": "running",
-    "shutting-down": "ending",
-    "terminated": "ended",
-}
 
 
 def open_provider(config: ClusterConfig, *, cluster: str, folder: Path) -> AwsProvider:
@@ -67,11 +47,11 @@ def open_provider(config: ClusterConfig, *, cluster: str, folder: Path) -> AwsPr
 
 
 class AwsProvider:
-    """EC2 in the region of a cluster's file.
+    """EC2 in the regions of a cluster's file.
 
     Args:
         cluster: id of the cluster, which names what is made for it.
-        folder: folder of the cluster on this machine, for its key.
+        folder: folder of the cluster on this machine, for its key; the client's journal is there, too.
         window_s: another window than that of the API, for tests.
     """
 
@@ -81,39 +61,54 @@ class AwsProvider:
     def __init__(self, config: ClusterConfig, *, cluster: str, folder: Path, window_s: float | None = None) -> None:
         assert config.place.aws is not None
         self._config, self._place = config, config.place.aws
+        self._cluster, self._folder = cluster, folder
         usual_s = _OTHER_WINDOW_S if self._place.endpoint or _ENDPOINTS & os.environ.keys() else WINDOW_S
         self.window_s = usual_s if window_s is None else window_s
-        self._client = AwsClient(self._place)
-        self.network = AwsNetwork(self._client, self._place, cluster=cluster, folder=folder)
+        names = self._place.all_regions
+        client = AwsClient(self._place.in_region(names[0]))  # for what is the same in all regions
+        self._profile = HeadProfile(client, cluster=cluster, regions=names)
+        self._lock = threading.Lock()
+        self._regions: dict[str, AwsRegion] = {}
+        self._used: set[str] = set()
+        self._where: dict[str, str] = {}
 
     def check(self, config: ClusterConfig) -> Sequence[Problem]:
-        """Return what would fail; creates nothing."""
-        groups = {HEAD: config.head, **config.groups}
-        found = list(problems_of(self._client, self._place, groups, self.choices_of))
-        known = self._client.fields("RunInstances")
+        """Return what would fail in any region that may be used; creates nothing."""
+        groups, names = {HEAD: config.head, **config.groups}, self._place.all_regions
+        regions = [self._region(name) for name in names]
+        by_region = {each.name: list(problems_of(each, groups, choices_of, len(names) > 1)) for each in regions}
+        if len(names) == 1:
+            found = by_region[names[0]]
+        elif any(by_region.values()):
+            found = list(shared_problems(by_region))
+        else:
+            found = list(missing_types(names, self.skips(config)))
+        known = regions[0].client.fields("RunInstances")
         for name, group in groups.items():
             found += option_problems(name, group, known)
         return found
 
-    def choices(self, config: ClusterConfig, group: str) -> Sequence[Choice]:
-        """Return the types of a group in each zone or subnet; makes no request.
+    def skips(self, config: ClusterConfig) -> Sequence[Skip]:
+        """Return what is not tried since a region lacks it; asks for each type once.
 
-        All spot ones come first. Without zones and subnets, EC2 chooses among all of the region.
+        Raises:
+            ProviderError: the types of a region are not known; `check` says so, too.
         """
-        return self.choices_of(config.head if group == HEAD else config.groups[group])
+        names = self._place.all_regions
+        return [skip for name in names for skip in self._skips_in(name, config)] if len(names) > 1 else []
 
-    def choices_of(self, group: NodeGroupConfig) -> Sequence[Choice]:
-        """Return the kinds of machines of a group, in order."""
-        region = self._place.region
-        types = group.types or gpu_types(region, group.gpus, group.gpu_type)
-        places = self._place.subnets or self._place.zones or ("",)
-        markets = {"spot": (True,), "spot-first": (True, False), "on-demand": (False,)}[group.market]
-        return [
-            Choice(type=kind, zone=where, is_spot=is_spot, price_per_hour=list_price(region, kind))
-            for is_spot in markets
-            for kind in types
-            for where in places
-        ]
+    def _skips_in(self, name: str, config: ClusterConfig) -> Sequence[Skip]:
+        groups, region = {HEAD: config.head, **config.groups}, self._region(name)
+        types = types_of(region.place, groups, choices_of)
+        return skips_of(name, groups, types, region.offered([kind for kinds in types.values() for kind in kinds]))
+
+    def choices(self, config: ClusterConfig, group: str) -> Sequence[Choice]:
+        """Return the types of a group in each zone or subnet of one region after the other; makes no request.
+
+        In a region, all spot ones come first. Without zones and subnets, EC2 chooses among all of the region.
+        """
+        place, wanted = config.place.aws or self._place, config.head if group == HEAD else config.groups[group]
+        return [choice for name in place.all_regions for choice in choices_of(place.in_region(name), wanted)]
 
     def list_machines(self, cluster: str) -> Sequence[Machine]:
         """Return the instances of a cluster that are not terminated.
@@ -121,22 +116,25 @@ class AwsProvider:
         Raises:
             ProviderError: the list may be incomplete.
         """
-        found = self._described("cannot list machines", Filters=[_filter(f"tag:{CLUSTER_TAG}", cluster)])
+        found = self._seen(machine for region in self._asked() for machine in region.list_machines(cluster))
         return [machine for machine in found if machine.state != "ended"]
 
     def find(self, token: str) -> Sequence[Machine]:
-        """Return the instances of a request, while EC2 knows them: about an hour after their end."""
-        return self._described("cannot find machines", Filters=[_filter("client-token", token)])
+        """Return the instances of a request, terminated ones included.
+
+        Raises:
+            UncertainError: EC2 did not reply.
+        """
+        return self._seen(machine for region in self._asked() for machine in region.find(token))
 
     def describe(self, ids: Sequence[str]) -> Sequence[Machine]:
-        """Return instances by id, while EC2 knows them; unknown ones are left out."""
-        if not ids:
-            return []
-        # A filter, since one unknown id would make a request by ids fail.
-        return self._described("cannot describe machines", Filters=[_filter("instance-id", *ids)])
+        """Return instances by id, as long as EC2 knows them: about an hour after their end."""
+        return self._seen(machine for region in self._asked() for machine in region.describe(ids)) if ids else []
 
     def create(self, request: CreateRequest) -> Sequence[Machine]:
         """Make instances, all or none. A request without a reply is sent again with the same token.
+
+        A head is asked for only where all groups can have machines.
 
         Raises:
             ProviderError: one of its four kinds.
@@ -147,38 +145,14 @@ class AwsProvider:
         group = self._config.head if request.group == HEAD else self._config.groups.get(request.group)
         if group is None:
             raise RefusedError(f"no group `{request.group}` in the cluster's file", hint="add it")
-        found = self.network.ensure(group, is_head=request.group == HEAD)
-        fields = run_fields(self._place, group, request, found)
-        reply = self._run(fields, request)
-        machines = [self._machine(each) for each in reply.get("Instances", [])]
-        if len(machines) != request.count:
-            raise UncertainError(f"EC2 made {len(machines)} of {request.count} machines", hint="the next command asks")
-        return machines
-
-    def _run(self, fields: Mapping[str, Any], request: CreateRequest) -> Mapping[str, Any]:
-        what = f"cannot make {request.choice.words}"
-        end_s = time.monotonic() + _PROFILE_S
-        tries = 0
-        while True:
-            try:
-                reply: Mapping[str, Any] = self._client.call("run_instances", what=what, **fields)
-                return reply
-            except UncertainError:
-                tries += 1
-                if tries >= _CREATE_TRIES:
-                    raise
-            except ProviderError as error:
-                if tries:  # an earlier try may have made them: that this one was refused says nothing
-                    raise UncertainError(f"{what}, and a reply was lost before: {error.message}") from error
-                if not isinstance(error, RefusedError):
-                    raise
-                # IAM needs some seconds until EC2 knows a profile that was just made.
-                is_new_profile = (
-                    "iamInstanceProfile" in error.message or "Invalid IAM Instance Profile" in error.message
-                )
-                if not (is_new_profile and self.network.has_new_profile and time.monotonic() < end_s):
-                    raise
-            time.sleep(_PAUSE_S)
+        names = self._place.all_regions
+        name = request.choice.region or names[0]
+        with self._lock:
+            self._used.add(name)
+        for skip in self._skips_in(name, self._config) if len(names) > 1 else ():
+            if skip.fits(request.choice):
+                raise NoCapacityError(f"cannot make {request.choice.words}: {skip.why}")
+        return self._seen(self._region(name).create(request, group))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Terminate instances; those that EC2 does not know count as ended.
@@ -188,68 +162,79 @@ class AwsProvider:
         Raises:
             UncertainError, ThrottledError: ask again.
         """
-        left = list(dict.fromkeys(ids))
-        while left:
-            try:
-                self._client.call("terminate_instances", what="cannot terminate machines", InstanceIds=left)
-                return
-            except RefusedError as error:
-                # One unknown id fails the whole request, and its message names it.
-                unknown = [each for each in left if re.search(rf"'[^']*\b{re.escape(each)}\b[^']*'", error.message)]
-                if not unknown or not error.message.endswith((f"({_NOT_FOUND})", f"({_MALFORMED})")):
-                    raise
-                left = [each for each in left if each not in unknown]
+
+        def end(region: AwsRegion) -> None:
+            region.terminate([each for each in ids if self._where.get(each, region.name) == region.name])
+
+        self._in_all(end)
 
     def notices(self) -> Sequence[Notice]:
         """Return the announcements for the instance that this runs on."""
         return fetch_notices()
 
-    def _described(self, what: str, **fields: Any) -> list[Machine]:
-        reservations = self._client.pages("describe_instances", "Reservations", what=what, **fields)
-        return [self._machine(each) for reservation in reservations for each in reservation.get("Instances", [])]
+    def remove(self) -> None:
+        """Remove what was made for the cluster besides machines, in all regions; called once it has none. Idempotent.
 
-    def _machine(self, data: Mapping[str, Any]) -> Machine:
-        tags = {str(tag["Key"]): str(tag["Value"]) for tag in data.get("Tags", [])}
-        state = _STATES.get(data.get("State", {}).get("Name", ""), "running")
-        kind = str(data.get("InstanceType", ""))
-        born_at = _seconds(data.get("LaunchTime"))
-        return Machine(
-            id=str(data["InstanceId"]),
-            token=tags.get(TOKEN_TAG, str(data.get("ClientToken", ""))),
-            group=tags.get(GROUP_TAG, ""),
-            state=state,
-            address=str(data.get("PrivateIpAddress") or ""),
-            public_address=str(data.get("PublicIpAddress") or ""),
-            choice=Choice(
-                type=kind,
-                zone=str(data.get("Placement", {}).get("AvailabilityZone", "")),
-                is_spot=data.get("InstanceLifecycle") == "spot",
-                price_per_hour=list_price(self._place.region, kind),
-            ),
-            born_at=born_at,
-            ended_at=max(born_at, _ended_at(data)) if state == "ended" else None,
-            why=_why(data) if state in {"ending", "ended"} else "",
-            tags=tags,
+        Raises:
+            ProviderError: something is left.
+        """
+        self._in_all(lambda region: region.network.remove())
+        if not self._place.profile:
+            self._profile.remove()
+
+    # -------------------------------------------------------------------------------------------------------- private
+
+    def _asked(self) -> list[AwsRegion]:
+        """Return the regions in which machines were ever asked for; all of the file's if that is not known.
+
+        The journal has a request before it is made; on the head there is no journal of the client, and one region.
+        """
+        records = [each.data for each in read_journal(self._folder / "journal") if each.kind == "cluster.intent"]
+        with self._lock:
+            asked = {*(str(data["choice"].get("region", "")) for data in records), *self._used}
+        names = self._place.all_regions
+        if not asked or "" in asked or len(names) == 1:
+            asked |= {*names}
+        known = [name for name in names if name in asked]
+        return [self._region(name) for name in [*known, *sorted(asked - {*known, ""})]]
+
+    def _region(self, name: str) -> AwsRegion:
+        with self._lock:
+            if name not in self._regions:
+                place = self._place.in_region(name)
+                if name not in self._place.all_regions:  # of an earlier file: only what we made there counts
+                    place = replace(place, subnets=(), security_groups=(), key="", key_name="")
+                self._regions[name] = AwsRegion(place, self._profile, cluster=self._cluster, folder=self._folder)
+            return self._regions[name]
+
+    def _seen(self, machines: Iterable[Machine]) -> list[Machine]:
+        """Remember where machines are; return them."""
+        found = list(machines)
+        self._where.update({machine.id: machine.choice.region for machine in found})
+        return found
+
+    def _in_all(self, do: Callable[[AwsRegion], None]) -> None:
+        """Do something in all regions that were asked, also if one fails; then raise the first error."""
+        errors = []
+        for region in self._asked():
+            try:
+                do(region)
+            except ProviderError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def choices_of(place: AwsPlace, group: NodeGroupConfig) -> Sequence[Choice]:
+    """Return the kinds of machines of a group in one region, in order."""
+    types = group.types or gpu_types(place.region, group.gpus, group.gpu_type)
+    places = place.subnets or place.zones or ("",)
+    markets = {"spot": (True,), "spot-first": (True, False), "on-demand": (False,)}[group.market]
+    return [
+        Choice(
+            type=kind, region=place.region, zone=where, is_spot=is_spot, price_per_hour=list_price(place.region, kind)
         )
-
-
-def _filter(name: str, *values: str) -> dict[str, Any]:
-    return {"Name": name, "Values": list(values)}
-
-
-def _seconds(at: object) -> float:
-    return at.timestamp() if isinstance(at, datetime) else 0.0
-
-
-def _ended_at(data: Mapping[str, Any]) -> float:
-    """Return when an instance ended: EC2 has it only in words, `User initiated (2026-01-02 03:04:05 GMT)`.
-
-    Where the words lack it, as after an interruption, this is when it was first seen to have ended.
-    """
-    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)", str(data.get("StateTransitionReason", "")))
-    return float(timegm(time.strptime(found[1], "%Y-%m-%d %H:%M:%S"))) if found else time.time()
-
-
-def _why(data: Mapping[str, Any]) -> str:
-    reason = data.get("StateReason") or {}
-    return str(reason.get("Message") or reason.get("Code") or data.get("StateTransitionReason") or "")
+        for is_spot in markets
+        for kind in types
+        for where in places
+    ]
