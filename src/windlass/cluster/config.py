@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Annotated, Literal, TypeAlias
 
+from windlass.cluster.image_options import option_problems
 from windlass.cluster.providers.aws.settings import AwsPlace
 from windlass.config.annotations import (
     Diagnostic,
@@ -220,8 +221,13 @@ class ClusterConfig:
         OneOrMany(),
         Doc("Shell commands on every new node, before Ray starts."),
     ] = ()
-    image: Annotated[str, Doc("Container image in which set-up, Ray and commands run; refused so far.")] = ""
-    image_options: Annotated[tuple[str, ...], OneOrMany(), Doc("Options of `docker run`; refused so far.")] = ()
+    image: Annotated[str, Doc("Container image in which `setup`, Ray and commands run.")] = ""
+    image_options: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Options of `docker run`, such as `--volume /data:/data`.")
+    ] = ()
+    image_engine: Annotated[
+        Literal["", "docker", "podman"], Doc("Program that runs containers; empty: the first that responds.")
+    ] = ""
     python: Annotated[str, Doc("Python with Ray on the nodes: a path, or a name on the PATH after set-up.")] = "python3"
     files: Annotated[Mapping[str, str], Doc("Folders and files to copy to every node: path there to path here.")] = (
         field(default_factory=dict)
@@ -326,15 +332,26 @@ class ClusterConfig:
                     yield f"{at}.types.{index}", message, "invalid-value", f"use one of: {known}"
 
     def _check_images(self) -> Iterator[Diagnostic]:
-        """Refuse containers: the agents of nodes run set-up, Ray and commands on the machine itself."""
+        """Check images and options of containers, which are made only when nodes are set up."""
         parts = [("", self.image, self.image_options)]
         parts += [(f"{at}.", group.image, group.image_options) for at, group in self._named_groups()]
+        images = [image for _, image, _ in parts if image]
         for at, image, options in parts:
-            if image or options:
-                key = "image" if image else "image_options"
-                message = f"`{key}` cannot be honoured: nodes do not run in containers yet"
-                hint = "remove it, and install what the image contains in `setup`"
-                yield f"{at}{key}", message, "unsupported-setting", hint
+            if image.startswith("-") or any(letter.isspace() for letter in image):
+                hint = "write one such as `rayproject/ray:2.60.0`"
+                yield f"{at}image", f"invalid image `{image}`", "invalid-value", hint
+            if options and not (images if not at else image or self.image):
+                hint = "add `image`, or remove them"
+                yield f"{at}image_options", "`image_options` need `image`", "missing-key", hint
+            for index, message, hint in option_problems(options):
+                yield f"{at}image_options.{index}", message, "unsupported-setting", hint
+        if self.image_engine and not images:
+            yield "image_engine", "`image_engine` needs `image`", "missing-key", "add `image`, or remove it"
+        for there in self.files if images else ():
+            if there.startswith("/"):
+                message = f"`{there}` is not seen in containers, which share the user's home with the machine"
+                hint = f"write `~/NAME`, and in `setup` what puts it at {there}"
+                yield "files", message, "unsupported-setting", hint
 
     def _check_ssh(self, place: SshPlace) -> Iterator[Diagnostic]:
         """Check that nothing is asked of machines that exist which only new machines could honour."""

@@ -14,6 +14,7 @@ from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import Machine
 from windlass.cluster.nodes.host import NodeHost
 from windlass.cluster.nodes.kept_logs import keep_logs
+from windlass.cluster.nodes.set_up import set_up_of
 from windlass.cluster.nodes.sync import copy_files, packed_files
 from windlass.cluster.places import MachinePlace
 from windlass.config.emit import to_yaml
@@ -195,7 +196,7 @@ class NodeStarter:
             head=head,
             group=machine.group,
             python=config.python,
-            setup=(*config.host_setup, *group.host_setup, *config.setup, *group.setup),
+            **set_up_of(config, group),
             resources=group.resources,
             labels=group.labels,
             ttl_s=config.ttl,

@@ -87,7 +87,7 @@ def test_the_template_of_a_group_has_its_settings_and_nothing_of_the_heads(confi
         address="10.0.0.1",
     )
     found = group_template(config, head, "gpu")
-    assert found.setup == ("first", "second", "third", "fourth")
+    assert (found.host_setup, found.setup) == (("first", "second"), ("third", "fourth"))
     assert (found.group, found.shutdown, found.metadata, found.ttl_s) == ("gpu", "off", "virtual", 60.0)
     assert (found.auth_token, found.instance, found.store_port, found.ray_port) == ("", "", 0, 0)
     assert (found.is_scaled, found.is_head, found.address) == (False, False, "")

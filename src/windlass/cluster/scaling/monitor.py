@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from windlass.cluster.config import ClusterConfig
+from windlass.cluster.nodes.set_up import set_up_of
 from windlass.cluster.scaling.ray_config import check_ray_config, ray_config
 from windlass.config.loading import load_config
 from windlass.core.errors import PreconditionError, WindlassError
@@ -40,15 +41,17 @@ def read_config(folder: Path) -> ClusterConfig:
 def group_template(config: ClusterConfig, head: NodeSpec, group: str) -> NodeSpec:
     """Return what the nodes of a group have in common."""
     found = config.groups[group]
-    files = (setup_line(head.cluster),) if config.files else ()
+    of_group = set_up_of(config, found)
+    if config.files:
+        of_group["host_setup"] = (setup_line(head.cluster), *of_group["host_setup"])
     return replace(
         head,
+        **of_group,
         token="",
         number=-1,
         head="",
         address="",
         python=config.python,
-        setup=(*files, *config.host_setup, *found.host_setup, *config.setup, *found.setup),
         resources=found.resources,
         labels=found.labels,
         auth_token="",

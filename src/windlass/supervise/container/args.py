@@ -15,9 +15,11 @@ __all__ = [
     "ContainerUser",
     "container_name",
     "create_arguments",
+    "mount_words",
     "network_name",
     "replica_name",
     "secrets_script",
+    "user_words",
 ]
 
 SECRETS_INSIDE = "/run/windlass/secrets"
@@ -80,11 +82,11 @@ def create_arguments(
     words += _network(job, rank)
     words += _limits(job, user)
     words += _devices(job, env)
-    words += _user(user)
+    words += user_words(user)
     mounts = dict.fromkeys((*container.folders, *folders), "readonly")
     mounts.update(dict.fromkeys(container.writable, ""))
-    words += [word for path, mode in sorted(mounts.items()) for word in _mount(path, path, mode)]
-    words += _mount(secrets, SECRETS_INSIDE, "readonly") if secrets else []
+    words += [word for path, mode in sorted(mounts.items()) for word in mount_words(path, path, mode)]
+    words += mount_words(secrets, SECRETS_INSIDE, "readonly") if secrets else []
     words += [f"--workdir={container.cwd}"] if container.cwd else []
     words += [f"--env={name}={value}" for name, value in sorted(_variables(job, env, user).items())]
     command = ["/bin/sh", "-c", f'. {SECRETS_INSIDE} && exec "$@"', "sh", *argv] if secrets else list(argv)
@@ -125,7 +127,8 @@ def _devices(job: JobDocument, env: Mapping[str, str]) -> list[str]:
     return [f'--gpus="device={",".join(ids)}"']
 
 
-def _user(user: ContainerUser) -> list[str]:
+def user_words(user: ContainerUser) -> list[str]:
+    """Return the options that run as a user, with its groups."""
     groups = [f"--group-add={group}" for group in user.groups if group != user.gid]
     return [f"--user={user.uid}:{user.gid}", *groups]
 
@@ -139,7 +142,7 @@ def _variables(job: JobDocument, env: Mapping[str, str], user: ContainerUser) ->
     return found
 
 
-def _mount(source: str, target: str, mode: str) -> list[str]:
+def mount_words(source: str, target: str, mode: str) -> list[str]:
     """Return a `--mount` option, whose value is a CSV record."""
     fields = ["type=bind", f"source={source}", f"target={target}", *([mode] if mode else [])]
     quoted = ['"' + each.replace('"', '""') + '"' if set(each) & {",", '"'} else each for each in fields]

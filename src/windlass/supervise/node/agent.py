@@ -2,6 +2,8 @@
 
     set-up commands -> Ray -> watch: request to stop, time to live, silence of the head, Ray's end -> end of all processes
 
+The agent itself runs on the machine, also where a container has what it starts (`container`).
+
 All processes of the node are below the agent, which adopts orphans, and carry the node's token, by which `node-stop` and the
 next agent find what a killed agent left behind. A rented machine ends with its node; one whose Ray or set-up failed stays
 for its logs for 15 minutes (`KEEP_FAILED_S`).
@@ -9,7 +11,6 @@ for its logs for 15 minutes (`KEEP_FAILED_S`).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -29,9 +30,18 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.core.process import boot_id, find_by_environment, identify
+from windlass.supervise.container.node_container import open_container, python_inside, run_step
 from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
 from windlass.supervise.linux import become_subreaper, set_process_name
 from windlass.supervise.node.agent_log import write_log
+from windlass.supervise.node.container import (
+    PIPE,
+    NodeContainer,
+    end_container,
+    enter,
+    inside_environment,
+    write_container,
+)
 from windlass.supervise.node.ending import await_machine_end, ends_because
 from windlass.supervise.node.head_link import HeadLink, NoticeWatch
 from windlass.supervise.node.processes import boot_clock, end_leftovers, end_processes, last_lines, reap
@@ -108,8 +118,13 @@ def _become_agent(folder: NodeFolder, ready: int) -> None:
 class _Agent:
     def __init__(self, folder: NodeFolder, lock: int) -> None:
         self._folder, self._lock, self._spec = folder, lock, folder.read_spec()
-        ours = {NODE_VARIABLE: self._spec.token, NODE_FOLDER_VARIABLE: str(folder.path)}
-        self._environ = {**os.environ, **self._spec.environment, **ours}
+        self._own = {
+            **self._spec.environment,
+            NODE_VARIABLE: self._spec.token,
+            NODE_FOLDER_VARIABLE: str(folder.path),
+        }
+        self._environ = {**os.environ, **self._own}
+        self._container: NodeContainer | None = None
         before = folder.read_status()
         self._address = self._spec.address or own_address()
         known = before.head if before is not None and before.token == self._spec.token else ""
@@ -141,15 +156,18 @@ class _Agent:
         set_process_name("windlass-node")
         signal.signal(signal.SIGTERM, lambda *_: self._folder.request_stop())
         end_leftovers(self._spec.token)
+        left = end_container(self._folder.path)
         self._say("setup")
         os.write(ready, b"r")
         os.close(ready)
         try:
+            if left:
+                raise PreconditionError(left, code="engine-failed")
             self._open()
-            self._set_up()
-            self._python = find_python(self._spec, self._environ)
-            if self._spec.is_scaled:
-                check_scaling_python(self._python, self._environ)
+            self._set_up(self._spec.host_setup)
+            self._enter_container()
+            self._set_up(self._spec.setup)
+            self._find_python()
             self._say("starting", "Ray")
             started = self._start_ray()
             self._start_monitor()
@@ -187,11 +205,12 @@ class _Agent:
 
     def _end(self, state: str, message: str, code: str = "") -> None:
         limit_s = _END_S if self._spec.shutdown else math.inf  # a process that cannot be killed ends with its machine
+        left = end_container(self._folder.path)
         end_processes(os.getpid(), limit_s=limit_s)
         end_leftovers(self._spec.token, limit_s=limit_s)
         shutil.rmtree(str(scratch_of(self._spec.token)), ignore_errors=True)
         try:
-            self._say(state, message, code=code, ended_at=time.time())
+            self._say(state, "; ".join(filter(None, (message, left))), code=code, ended_at=time.time())
         except OSError as error:  # such as a full disk; the head hears the status, and the machine ends
             write_log(f"the status was not written: {error}")
         if self._link is not None:
@@ -251,47 +270,55 @@ class _Agent:
 
     def _drain(self, at: float) -> None:
         """Tell Ray that the node goes; the process that does it is collected with others."""
+        command = drain_command(self._python, self._head, f"{NODE_NAME}{self._spec.number}", at)
+        argv, environ = enter(self._container, command, ray_environment(self._environ, self._spec))
         with open(str(self._folder.log("drain")), "ab") as log:
-            subprocess.Popen(
-                drain_command(self._python, self._head, f"{NODE_NAME}{self._spec.number}", at),
-                env=ray_environment(self._environ, self._spec),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def _set_up(self) -> None:
-        for command in self._spec.setup:
+    def _set_up(self, commands: Sequence[str]) -> None:
+        log = self._folder.log("setup")
+        for command in commands:
             self._say("setup", command)
-            with open(str(self._folder.log("setup")), "ab") as log:
-                log.write(b"$ %s\n" % command.encode())
-                log.flush()
-                child = subprocess.Popen(
-                    ["bash", "-c", command], env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-                )
-                while child.returncode is None:
-                    self._look()
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        child.wait(_LOOK_S)
-            if child.returncode:
-                last = last_lines(self._folder.log("setup"))
-                message = f"set-up: `{command}` exited with {child.returncode}: {last}"
+            argv, environ = enter(self._container, ["bash", "-c", command], self._environ)
+            code = run_step(command, argv, environ, log, self._look)
+            if code:
+                message = f"set-up: `{command}` exited with {code}: {last_lines(log)}"
                 raise PreconditionError(message, hint="correct `setup` in the cluster's file", code="setup-failed")
+
+    def _enter_container(self) -> None:
+        """Make the node's container, if its spec names an image; what follows runs in it."""
+        self._container = open_container(
+            self._folder, self._spec, self._look, lambda message: self._say("setup", message)
+        )
+        if self._container is not None:
+            self._environ = {**inside_environment(os.environ), **self._own}
+
+    def _find_python(self) -> None:
+        if self._container is None:
+            self._python = find_python(self._spec, self._environ)
+        else:
+            self._python = python_inside(self._container, self._spec, self._environ)
+            write_container(self._folder.path, replace(self._container, python=self._python))
+        if self._spec.is_scaled:
+            check_scaling_python(self._python, self._environ, self._container)
 
     def _start_ray(self) -> list[int]:
         """Start Ray; return the numbers of its raylets."""
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)
-        start = StartSpec(self._spec.number, self._head, self._options(), 0, writing)
-        argv = [self._python, os.path.abspath(sys.argv[0]), "ray-start", start.to_text()]
+        is_inside = self._container is not None
+        start = StartSpec(self._spec.number, self._head, self._options(), 0, PIPE if is_inside else writing)
+        command = [self._python, os.path.abspath(sys.argv[0]), "ray-start", start.to_text()]
+        environ = ray_environment(self._environ, self._spec)
+        argv, environ = enter(self._container, command, environ, has_pipe=True)
         with open(str(self._folder.log("ray")), "ab") as log:
             subprocess.Popen(
                 argv,
-                env=ray_environment(self._environ, self._spec),
+                env=environ,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=writing if is_inside else log,
                 stderr=log,
-                pass_fds=(writing,),
+                pass_fds=() if is_inside else (writing,),
             )
         os.close(writing)
         return self._await_ray(reading)
@@ -329,7 +356,7 @@ class _Agent:
         if not self._spec.is_scaled:
             return
         environ = ray_environment(self._environ, self._spec)
-        self._monitor = RayMonitor(self._folder, self._python, environ, self._head)
+        self._monitor = RayMonitor(self._folder, self._python, environ, self._head, self._container)
         self._say("starting", "Ray's autoscaler")
         self._monitor.prepare()
         self._monitor.start()
@@ -362,8 +389,12 @@ def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
     end_s = time.monotonic() + timeout_s
     while find_by_environment(NODE_VARIABLE, spec.token) and _agent_of(folder) and time.monotonic() < end_s:
         time.sleep(0.05)
+    left = end_container(path)
     end_leftovers(spec.token)
     shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
+    if left:
+        sys.stderr.write(f"{left}\n")
+        return 1
     status = folder.read_status()
     if status is not None and status.ended_at is None:
         folder.write_status(replace(status, state="ended", message="stopped", ended_at=time.time()))

@@ -31,6 +31,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import is_locked, take_lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.core.process import ProcessId, find_by_environment, is_alive, send_signal
+from windlass.supervise.node.container import PIPE, NodeContainer, enter, inside_environment, read_container
 from windlass.supervise.node.spec import NODE_VARIABLE, NodeFolder, NodeSpec, NodeStatus
 
 __all__ = [
@@ -159,16 +160,19 @@ def start_run(folder: NodeFolder, run: CommandFiles, content: bytes) -> int:
     write_atomic(run.path / "command.json", content, mode=0o600, is_durable=False)
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    argv = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "node-command", str(folder.path), run.path.name]
-    environ = command_environment(os.environ, spec, status, command, run.path.name)
+    container = read_container(folder.path)
+    python, ready = (sys.executable, writing) if container is None else (container.python, PIPE)
+    words = [python, "-I", "-S", os.path.abspath(sys.argv[0]), "node-command", str(folder.path), run.path.name]
+    environ = command_environment(_own_environment(container), spec, status, command, run.path.name)
+    argv, environ = enter(container, [*words, str(ready)], environ, has_pipe=True)
     with open(str(run.path / "runner.log"), "ab") as log:
         subprocess.Popen(
-            [*argv, str(writing)],
+            argv,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=log if container is None else writing,
             stderr=log,
-            pass_fds=(writing,),
+            pass_fds=(writing,) if container is None else (),
             start_new_session=True,
         )
     os.close(writing)
@@ -191,11 +195,14 @@ def _ready_node(folder: NodeFolder) -> tuple[NodeSpec, NodeStatus]:
 def enter_shell(folder: NodeFolder, program: Sequence[str]) -> int:
     """Become a login shell, or a program; does not return if that works."""
     spec, status = _ready_node(folder)
-    argv = list(program) or [os.environ.get("SHELL") or "/bin/bash", "-l"]
-    environ = command_environment(os.environ, spec, status, NodeCommand(tuple(argv)), "shell")
+    container = read_container(folder.path)
+    argv = list(program) or ([os.environ.get("SHELL") or "/bin/bash", "-l"] if container is None else ["bash"])
+    environ = command_environment(_own_environment(container), spec, status, NodeCommand(tuple(argv)), "shell")
     environ.pop("PYTHONUNBUFFERED")
     os.umask(0o022)
     os.chdir(os.path.expanduser("~"))
+    terminal = ("--interactive", *(("--tty",) if sys.stdin.isatty() else ()))
+    argv, environ = enter(container, argv, environ, interaction=terminal)
     try:
         os.execvpe(argv[0], argv, environ)
     except OSError as error:
@@ -210,6 +217,11 @@ def command_environment(
     ray = {"RAY_ADDRESS": status.head, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": spec.auth_token}
     ours = {NODE_VARIABLE: spec.token, RUN_VARIABLE: run, "PYTHONUNBUFFERED": "1"}
     return {**environ, **spec.environment, **ray, **ours, **command.environment}
+
+
+def _own_environment(container: NodeContainer | None) -> Mapping[str, str]:
+    """Return the variables of a command that are this process's own."""
+    return os.environ if container is None else inside_environment(os.environ)
 
 
 def follow_log(folder: NodeFolder, name: str, at: int, target: BinaryIO, *, wait_s: float) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from windlass.core.errors import PreconditionError
 from windlass.core.process import ProcessId, identify
+from windlass.supervise.node.container import NodeContainer, enter
 from windlass.supervise.node.processes import last_lines
 from windlass.supervise.node.spec import NodeFolder
 
@@ -30,13 +31,14 @@ _BOOT_LIMIT = {"RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "3600"}
 """Seconds in which a machine may boot and set up its node before Ray's autoscaler replaces it; Ray 2.40 would give it 300."""
 
 
-def check_scaling_python(python: str, environ: Mapping[str, str]) -> None:
+def check_scaling_python(python: str, environ: Mapping[str, str], container: NodeContainer | None = None) -> None:
     """Raise PreconditionError if a Python is too old for the provider that Ray's autoscaler calls."""
     program = "import sys; print(*sys.version_info[:2])"
+    argv, outer = enter(container, [python, "-c", program], environ)
     try:
         done = subprocess.run(
-            [python, "-c", program],
-            env=dict(environ),
+            argv,
+            env=outer,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -58,10 +60,18 @@ class RayMonitor:
     Args:
         python: the user's.
         environ: variables of Ray's processes.
+        container: where it runs; None: on the machine.
     """
 
-    def __init__(self, folder: NodeFolder, python: str, environ: Mapping[str, str], head: str) -> None:
-        self._folder, self._python, self._head = folder, python, head
+    def __init__(
+        self,
+        folder: NodeFolder,
+        python: str,
+        environ: Mapping[str, str],
+        head: str,
+        container: NodeContainer | None = None,
+    ) -> None:
+        self._folder, self._python, self._head, self._container = folder, python, head, container
         code = str(folder.path / "code.zip")
         paths = [code, *filter(None, [environ.get("PYTHONPATH", "")])]
         ours = {"PYTHONPATH": os.pathsep.join(paths), "RAY_enable_autoscaler_v2": "1"}
@@ -75,10 +85,10 @@ class RayMonitor:
         """Start it."""
         argv = [self._python, "-u", "-m", "windlass.cluster.scaling.monitor"]
         argv += [str(self._folder.path), self._head]
+        cwd = str(self._folder.path)
+        argv, outer = enter(self._container, argv, self._environ, cwd=cwd)
         with open(str(self._folder.log("monitor-errors")), "ab") as log:
-            child = subprocess.Popen(
-                argv, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(self._folder.path)
-            )
+            child = subprocess.Popen(argv, env=outer, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd)
         self._process, self._began_s = identify(child.pid), time.monotonic()
         self.num_starts += 1
 

@@ -36,7 +36,11 @@ class NodeSpec:
         head: address and port of Ray's head; empty on the head itself, whose agent chooses a free port.
         address: this node's address in the cluster's network; empty: that of the route to other networks.
         python: Python with Ray, a path or a name on the PATH after set-up.
-        setup: shell commands, run once in this order.
+        host_setup: shell commands on the machine, run once in this order, before `setup`.
+        setup: shell commands, run once in this order; in the container, if the node has one.
+        image: image of the container in which set-up, Ray and commands run; empty: there is no container.
+        image_options: further options of `docker run`, each of one or more words.
+        image_engine: `docker` or `podman`; empty: the first that responds.
         environment: variables of set-up, Ray and commands.
         resources: what Ray counts, such as `CPU`, `GPU`, `memory`, `object_store_memory` and names of the user's; what
             is not stated is what the machine has.
@@ -60,7 +64,11 @@ class NodeSpec:
     head: str = ""
     address: str = ""
     python: str = "python3"
+    host_setup: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
+    image: str = ""
+    image_options: tuple[str, ...] = ()
+    image_engine: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +97,8 @@ class NodeSpec:
     def from_json(cls, content: bytes) -> NodeSpec:
         """Read `to_json`; raises ValueError or TypeError if it is something else."""
         data: dict[str, Any] = decode_json(content)
-        return cls(**{**data, "setup": tuple(data["setup"])})
+        lists = {name: tuple(data[name]) for name in ("host_setup", "setup", "image_options")}
+        return cls(**{**data, **lists})
 
 
 @dataclass(frozen=True)
