@@ -157,7 +157,11 @@ def test_the_printed_file_is_the_same_cluster(text: str) -> None:
         ("min_workers: 1", "min_workers: one", "min_workers"),
         ("upscaling_speed: 2.0", "file_mounts_sync_continuously: true", "file_mounts_sync_continuously"),
         ("upscaling_speed: 2.0", "cluster_synced_files: [a]", "cluster_synced_files"),
-        ("upscaling_speed: 2.0", "docker: {use_podman: true}", "docker.use_podman"),
+        (
+            "upscaling_speed: 2.0",
+            "docker: {disable_automatic_runtime_detection: true}",
+            "docker.disable_automatic_runtime_detection",
+        ),
         ("upscaling_speed: 2.0", "head_node_type: a", "head_node_type"),
         ("--port=6379", "--port=6379 --num-cpus=0", "--num-cpus"),
         ("- ray start --address", "- export A=1; ray start --address", "export A=1"),
@@ -228,6 +232,49 @@ def test_types_as_rays_examples_have_them() -> None:
     assert "ulimit" in notes
 
 
+DOCKER = """
+docker:
+    image: rayproject/ray:2.60.0
+    worker_image: rayproject/ray:2.60.0-gpu
+    container_name: ray_container
+    pull_before_run: true
+    use_podman: true
+    run_options: [--ulimit nofile=65536:65536, --shm-size=8g, --network host]
+    head_run_options: [-v /data:/data]
+    worker_run_options: [--gpus all]
+"""
+
+
+def test_containers_of_hosts_that_exist() -> None:
+    imported = read_ray_file(LOCAL.replace("/data/code", "~/code") + DOCKER, source="cluster.yaml")
+    config = imported.config
+    assert (config.image, config.image_engine) == ("rayproject/ray:2.60.0", "podman")
+    assert config.image_options == ("--ulimit nofile=65536:65536", "--pull=always")
+    assert (config.head.image, config.head.image_options) == ("", ("-v /data:/data",))
+    workers = config.groups["workers"]
+    assert (workers.image, workers.image_options) == ("rayproject/ray:2.60.0-gpu", ("--gpus all",))
+    notes = "\n".join(imported.notes)
+    assert "`container_name` is not used" in notes
+    assert "`--shm-size` of `docker` is not used" in notes
+    assert load_config(ClusterConfig, imported.to_yaml(), source="ours.yaml").value == config
+
+
+def test_containers_of_node_types_replace_those_of_the_cluster() -> None:
+    text = TYPES.replace('image: ""', "head_image: a, worker_image: b, pull_before_run: false").replace(
+        "min_workers: 1", "min_workers: 1\n        docker: {worker_image: c, worker_run_options: [--gpus all]}"
+    )
+    config = read(text)
+    worker = config.groups["ray-worker-default"]
+    assert (config.image, config.head.image, config.head.image_options) == ("", "a", ())
+    assert (worker.image, worker.image_options) == ("c", ("--gpus all",))
+    pulled = read(text.replace("pull_before_run: false", "pull_before_run: true"))
+    assert pulled.head.image_options == ("--pull=always",)
+    assert pulled.groups["ray-worker-default"].image_options == ("--gpus all", "--pull=always")
+    files = TYPES.replace('image: ""', "image: a").replace("file_mounts: {", "file_mounts: {/data: .")
+    with pytest.raises(SpecError, match="`/data` is not seen in containers"):
+        read(files)
+
+
 def test_hosts_exist_so_all_of_them_are_nodes() -> None:
     imported = read_ray_file(LOCAL, source="cluster.yaml")
     assert any("all 2 workers are nodes from the start" in note for note in imported.notes)
@@ -251,12 +298,21 @@ def test_hosts_exist_so_all_of_them_are_nodes() -> None:
         (
             TYPES,
             "min_workers: 1",
-            "min_workers: 1\n        docker: {worker_image: a}",
+            "min_workers: 1\n        docker: {worker_image: a b}",
             19,
-            "docker` cannot be honoured",
+            "invalid image `a b`",
         ),
+        (TYPES, "resources: {}", "docker: {worker_image: a}", 10, "docker` has no effect: its nodes are heads"),
         (TYPES, "min_workers: 1", "min_workers: -1", 18, "-1"),
-        (TYPES, 'image: ""', "image: rayproject/ray:latest", 4, "`docker.image` cannot be honoured: nodes do not run"),
+        (TYPES, 'image: ""', "image: a, run_options: [--name x]", 4, "`--name` cannot be honoured: windlass makes"),
+        (TYPES, 'image: ""', "image: a, head_run_options: [--restart always]", 4, "`--restart` cannot be honoured"),
+        (
+            TYPES,
+            'image: ""',
+            "image: a, worker_run_options: [-u 0]",
+            4,
+            "`-u` cannot be honoured: the container runs as",
+        ),
         (TYPES, "ImageId: ami-1", "ImageId: latest_dlami", 19, "a name that only Ray knows"),
         (TYPES, "ImageId: ami-1", "MinCount: 2", 19, "MinCount` cannot be honoured"),
         (TYPES, "ImageId: ami-1", "SubnetIds: [a, b]", 15, "names several subnets, and other nodes have others"),

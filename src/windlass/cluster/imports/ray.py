@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.cluster.config import ClusterConfig
 from windlass.cluster.imports.ray_file import RayFile
-from windlass.cluster.imports.ray_reading import CONTAINER_HINT, NO_CONTAINERS, RayReading
+from windlass.cluster.imports.ray_reading import RayReading
 from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingNode, Node, ScalarNode, SequenceNode, kind_of, node_of_data
 from windlass.config.emit import to_yaml
@@ -44,30 +44,23 @@ _REFUSED: Mapping[str, str] = {
     "provider.aws_credentials": "credentials are those of your environment, as `aws sts get-caller-identity` shows",
     "provider.cloudwatch": "CloudWatch's agents are not installed; remove it, and install them in `setup_commands`",
     "provider.disable_node_updaters": "machines are always set up by windlass; remove it",
-    "docker.image": "",
-    "docker.head_image": "",
-    "docker.worker_image": "",
-    "docker.run_options": "",
-    "docker.head_run_options": "",
-    "docker.worker_run_options": "",
     "provider.coordinator_address": "no coordinator server is needed; name `head_ip` and `worker_ips`",
     "provider.external_head_ip": "name the address that ssh reaches as `head_ip`",
     "auth.ssh_proxy_use_node_id": "machines are reached by their addresses; write a `ssh_proxy_command` with %h",
     "cluster_synced_files": "files are copied from here to all nodes; list them in `file_mounts`",
     "file_mounts_sync_continuously": "files are copied by `windlass cluster up` and `sync`, not continuously",
-    "docker.disable_automatic_runtime_detection": "",
-    "docker.disable_shm_size_detection": "",
-    "docker.use_podman": "",
+    "docker.disable_automatic_runtime_detection": "containers have all GPUs where nvidia-smi finds some; remove it",
     "no_restart": "it is an option of `ray up`, not a setting; remove it",
 }
-"""Keys that cannot be honoured, and what to do (empty: `NO_CONTAINERS`); values that say nothing (false, empty) are accepted."""
+"""Keys that cannot be honoured, and what to do; values that say nothing (false, empty) are accepted."""
 
 _NOTED: Mapping[str, str] = {
     "metadata": "`metadata` is not read, by Ray neither",
     "autoscaling_mode": "`autoscaling_mode` does not exist any more in Ray; `upscaling_speed` is its successor",
     "worker_default_node_type": "`worker_default_node_type` does not exist any more in Ray",
     "target_utilization_fraction": "`target_utilization_fraction` does not exist any more in Ray",
-    "docker.container_name": "`container_name` is not used, as nodes do not run in containers",
+    "docker.container_name": "`container_name` is not used: each node's container has a name of its own",
+    "docker.disable_shm_size_detection": "`disable_shm_size_detection` has no effect: containers have the machine's /dev/shm",
     "auth.ssh_public_key": "`ssh_public_key` is not needed",
 }
 
@@ -176,6 +169,4 @@ def _refused(root: MappingNode) -> Iterator[Problem]:
     for path, reason in _REFUSED.items():
         node = _find(root, path)
         if node is not None and _says_something(node):
-            because = "" if reason else f": {NO_CONTAINERS}"
-            hint = reason or CONTAINER_HINT
-            yield Problem(f"`{path}` cannot be honoured{because}", "unsupported-setting", node.place, hint)
+            yield Problem(f"`{path}` cannot be honoured", "unsupported-setting", node.place, reason)

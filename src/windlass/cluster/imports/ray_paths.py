@@ -22,12 +22,25 @@ _FROM: tuple[tuple[str, str], ...] = (
     ("place", "provider"),
     ("idle", "idle_timeout_minutes"),
     ("max_nodes", "max_workers"),
+    ("image", "docker.image"),
+    ("image_options", "docker.run_options"),
+    ("image_engine", "docker.use_podman"),
+    ("head.image", "docker.head_image"),
+    ("head.image_options", "docker.head_run_options"),
     ("head", "head_node"),
     ("groups", "worker_nodes"),
     ("files", "file_mounts"),
 )
 """Our settings, and the keys of Ray's file that they come from, where names differ."""
-_OF_TYPES = {"min": "min_workers", "max": "max_workers", "types": "node_config", "options": "node_config"}
+_OF_TYPES = {
+    "min": "min_workers",
+    "max": "max_workers",
+    "types": "node_config",
+    "options": "node_config",
+    "image": "docker.worker_image",
+    "image_options": "docker.worker_run_options",
+}
+_OF_HEAD = {**_OF_TYPES, "image": "docker.head_image", "image_options": "docker.head_run_options"}
 
 
 def ray_path(path: str, types: Mapping[str, str]) -> str:
@@ -40,7 +53,7 @@ def ray_path(path: str, types: Mapping[str, str]) -> str:
         ours = HEAD if name == HEAD else f"groups.{name}"
         if path == ours or path.startswith(f"{ours}."):
             key = path[len(ours) + 1 :].partition(".")[0]
-            inner = _OF_TYPES.get(key, key)
+            inner = (_OF_HEAD if name == HEAD else _OF_TYPES).get(key, key)
             return f"{kind}.{inner}" if inner else kind
     for ours, theirs in _FROM:
         if path == ours or path.startswith(f"{ours}."):

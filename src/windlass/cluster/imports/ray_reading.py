@@ -8,16 +8,14 @@ from typing import Any
 
 from windlass.cluster.config import HEAD
 from windlass.cluster.imports.pruning import pruned
+from windlass.cluster.imports.ray_docker import RayContainers
 from windlass.cluster.imports.ray_file import DEFAULT_HEAD, DEFAULT_MOST, DEFAULT_WORKER, RayFile, RayNodeType
 from windlass.cluster.imports.ray_paths import ray_path
 from windlass.cluster.imports.ray_start import is_limit, start_problems
 from windlass.config.path import join_path, split_path
 from windlass.core.errors import Problem, SourcePlace
 
-__all__ = ["CONTAINER_HINT", "NO_CONTAINERS", "RayReading"]
-
-NO_CONTAINERS = "nodes do not run in containers yet"
-CONTAINER_HINT = "remove it, and install what the image contains in `setup_commands`"
+__all__ = ["RayReading"]
 
 _NOT_OURS = ("IamInstanceProfile", "KeyName", "InstanceMarketOptions", "InstanceType", "SubnetIds")
 _SET_BY_US = ("MinCount", "MaxCount", "ClientToken", "UserData", "InstanceInitiatedShutdownBehavior", "DryRun")
@@ -36,10 +34,13 @@ class RayReading:
         self._types: dict[str, str] = {}
         self.problems: list[Problem] = []
         self.notes: list[str] = []
+        self._containers = RayContainers(file, self.notes)
 
     def place_of(self, path: str) -> SourcePlace:
         """Return where the file states what became a setting of ours."""
-        return self._place(ray_path(path, self._types))
+        found = ray_path(path, self._types)
+        _, is_docker, key = found.partition(".docker.")
+        return self._place(f"docker.{key}" if is_docker and found not in self._origins else found)
 
     def data(self) -> dict[str, Any]:
         """Return our settings as plain data."""
@@ -62,6 +63,7 @@ class RayReading:
                 "groups": groups,
                 "host_setup": file.initialization_commands,
                 "setup": file.setup_commands,
+                **self._containers.cluster(),
                 "files": dict(file.file_mounts),
                 "exclude": file.rsync_exclude,
                 "exclude_from": file.rsync_filter,
@@ -218,13 +220,15 @@ class RayReading:
         head: dict[str, Any] = {}
         for name, kind in file.available_node_types.items():
             path = join_path(("available_node_types", name))
-            if kind.docker.worker_image or kind.docker.worker_run_options:
-                self._refuse(f"{path}.docker", f"`{path}.docker` cannot be honoured: {NO_CONTAINERS}", CONTAINER_HINT)
             if name == file.head_node_type:
                 self._types[HEAD] = path
-                head = {**self._group(kind, path), "setup": file.head_setup_commands}
+                head = {**self._group(kind, path), **self._containers.head(), "setup": file.head_setup_commands}
                 head.pop("priority")
                 if not kind.max_workers and not kind.min_workers:
+                    if kind.docker.worker_image or kind.docker.worker_run_options:
+                        message = f"`{path}.docker` has no effect: its nodes are heads"
+                        hint = "write `head_image` or `head_run_options` in `docker`"
+                        self._refuse(f"{path}.docker", message, hint)
                     continue
             groups[self._new_name(name, path, groups)] = self._workers(kind, path)
         least = sum(group["min"] for group in groups.values())
@@ -240,7 +244,8 @@ class RayReading:
             self._refuse(f"{path}.max_workers", message, "raise `max_workers`, or lower `min_workers`", "invalid-value")
         own = kind.worker_setup_commands
         setup = self._file.worker_setup_commands if own is None else own
-        return {**self._group(kind, path), "setup": setup, "min": kind.min_workers, "max": most}
+        inside = self._containers.workers(kind.docker)
+        return {**self._group(kind, path), **inside, "setup": setup, "min": kind.min_workers, "max": most}
 
     def _new_name(self, name: str, path: str, groups: Mapping[str, Any]) -> str:
         """Return a group's name; two types never share one."""
@@ -342,8 +347,9 @@ class RayReading:
         unused = file.provider.worker_ips[wanted:]
         if unused:
             self.notes.append(f"not used, as `max_workers` is {file.max_workers}: {', '.join(unused)}")
-        head = {"setup": file.head_setup_commands}
-        return head, {"workers": {"setup": file.worker_setup_commands, "count": wanted}} if wanted else {}
+        head = {**self._containers.head(), "setup": file.head_setup_commands}
+        workers = {**self._containers.workers(), "setup": file.worker_setup_commands, "count": wanted}
+        return head, {"workers": workers} if wanted else {}
 
     def _old_groups(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return head and workers of a file without node types: Ray's default ones, or those of 2019."""
@@ -358,12 +364,14 @@ class RayReading:
         head_request, request = file.head_node or DEFAULT_HEAD, file.worker_nodes or DEFAULT_WORKER
         if not file.head_node:
             self.notes.append("the head is an m5.large, as Ray's default, since no machine is named")
-        head = {**self._request(head_request, "head_node"), "setup": file.head_setup_commands}
+        inside = self._containers.head()
+        head = {**self._request(head_request, "head_node"), **inside, "setup": file.head_setup_commands}
         if not most:
             return head, {}
         if not file.worker_nodes:
             self.notes.append("workers are spot m5.large, as Ray's default, since no machine is named")
-        workers = {**self._request(request, "worker_nodes"), "setup": file.worker_setup_commands}
+        inside = self._containers.workers()
+        workers = {**self._request(request, "worker_nodes"), **inside, "setup": file.worker_setup_commands}
         return head, {"workers": {**workers, "min": least, "max": most, "initial": initial}}
 
     def _check_counts(self, least: int, most: int) -> None:

@@ -319,8 +319,9 @@ class SkyResources:
             return ""
         if not isinstance(image, str) or not image.startswith("ami-"):
             is_container = str(image).startswith("docker:")
-            reason = "nodes do not run in containers yet" if is_container else "it is not an image of EC2"
-            hint = "remove it, and install what it contains in `setup`" if is_container else "write `ami-...`"
+            reason = "containers of tasks are not imported" if is_container else "it is not an image of EC2"
+            container = str(image).partition(":")[2]
+            hint = f"remove it, and add `image: {container}` to what is printed" if is_container else "write `ami-...`"
             self._refuse(f"{at}.image_id", f"`{at}.image_id` cannot be `{image}`: {reason}", hint)
             return ""
         return image
