@@ -230,9 +230,12 @@ def test_no_process_is_started_for_a_dashboard_that_is_refused(
         assert (found, written) == (("h:8265", "process"), {})
     else:
         assert found == ("", None)  # as Ray's own, and nothing runs
-        there = b"127.0.0.1:8265"
+        there = b"255.255.255.255:1"
         assert written == {
             (b"dashboard", b"dashboard"): there,
             (b"dashboard", b"dashboard_rpc"): there,
             (b"dashboard", b"webui:url"): b"",
         }
+        address, _, port = there.decode().partition(":")
+        with socket.socket() as probe, pytest.raises(OSError):  # whoever listens: it is no address of a machine
+            probe.connect((address, int(port)))

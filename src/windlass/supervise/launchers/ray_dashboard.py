@@ -7,8 +7,12 @@ from typing import Any
 
 __all__ = ["leave_dashboard_out"]
 
-_NO_DASHBOARD = b"127.0.0.1:8265"
-"""Address that Ray itself writes for a dashboard without a web server; nothing listens there."""
+_NO_DASHBOARD = b"255.255.255.255:1"
+"""Address at which nobody can listen: Ray's processes would show the cluster's token to whoever does.
+
+Linux refuses to connect to the broadcast address at once, so whoever looks for a dashboard only logs that it is not reached.
+The port 0 of this machine is none: `requests` replaces it by 80. Source: tcp_v4_connect in net/ipv4/tcp_ipv4.c.
+"""
 _RPC_KEY = b"dashboard_rpc"
 """Versions such as 2.40 look for this one, too: once a second until it is there, with an error in their log each time."""
 
