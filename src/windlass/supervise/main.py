@@ -96,7 +96,8 @@ def _node(command: str, rest: list[str]) -> int:
     """Run a command of a cluster's node; imported lazily, since no job needs it."""
     os.umask(0o077)
     if command in ("node-start", "node-stop"):
-        from windlass.supervise.node.agent import end_node, start_node
+        from windlass.supervise.node.agent import start_node
+        from windlass.supervise.node.ending import end_node
 
         return start_node(Path(rest[0])) if command == "node-start" else end_node(Path(rest[0]))
     if command == "node-files":

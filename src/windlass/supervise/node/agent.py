@@ -29,7 +29,7 @@ from typing import Any
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json
-from windlass.core.process import boot_id, find_by_environment, identify
+from windlass.core.process import boot_id, identify
 from windlass.supervise.container.node_container import open_container, python_inside, run_step
 from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
 from windlass.supervise.linux import become_subreaper, set_process_name
@@ -60,7 +60,7 @@ from windlass.supervise.node.ray_versions import ray_warning
 from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeStatus
 from windlass.supervise.node.store import NodeStore
 
-__all__ = ["end_node", "ray_options", "start_node"]
+__all__ = ["ray_options", "start_node"]
 
 _LOOK_S = 0.25
 _START_S = 600.0
@@ -174,15 +174,15 @@ class _Agent:
             self._say("ready", self._warning, ready_at=time.time())
             self._watch(started)
         except _NodeEnded as reason:
-            self._end("ended", str(reason))
+            self._end_anyway("ended", str(reason))
             self._end_machine()
             return 0
         except PreconditionError as error:
             untested = ray_warning(self._version) if self._version and error.code == "ray-failed" else ""
-            self._fail("; ".join(filter(None, (error.message, untested))), error.code)
+            self._end_anyway("failed", "; ".join(filter(None, (error.message, untested))), error.code)
         except Exception as error:  # noqa: BLE001 - whatever it is, a rented machine must still end
             write_log(traceback.format_exc())
-            self._fail(f"{type(error).__name__}: {error}", "node-failed")
+            self._end_anyway("failed", f"{type(error).__name__}: {error}", "node-failed")
         if self._spec.shutdown:
             self._linger()
         return 1
@@ -218,9 +218,9 @@ class _Agent:
         if self._store is not None and state == "ended":
             self._store.await_told()
 
-    def _fail(self, message: str, code: str) -> None:
+    def _end_anyway(self, state: str, message: str, code: str = "") -> None:
         try:
-            self._end("failed", message, code)
+            self._end(state, message, code)
         except Exception:  # noqa: BLE001 - a rented machine must still end
             write_log(traceback.format_exc())
 
@@ -237,10 +237,13 @@ class _Agent:
     def _end_machine(self) -> None:
         """End this machine, if it is rented; returns only if it is not."""
         while self._spec.shutdown:
-            done = subprocess.run(
-                ["sh", "-c", self._spec.shutdown], stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
-            )
-            write_log(f"`{self._spec.shutdown}` exited with {done.returncode}")
+            try:
+                done = subprocess.run(
+                    ["sh", "-c", self._spec.shutdown], stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
+                )
+                write_log(f"`{self._spec.shutdown}` exited with {done.returncode}")
+            except Exception as error:  # noqa: BLE001 - such as no more processes or files: tried again
+                write_log(f"`{self._spec.shutdown}` was not run: {error}")
             time.sleep(_SHUTDOWN_AGAIN_S)
 
     def _look(self) -> None:
@@ -376,35 +379,3 @@ class _Agent:
                 if process is None or identify(process.pid) != process:
                     raise PreconditionError(f"Ray ended: {last_lines(self._folder.log('ray'))}", code="ray-failed")
             time.sleep(_LOOK_S)
-
-
-def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
-    """End a node: ask its agent, then end what is left; return 0 if nothing of it is alive."""
-    folder = NodeFolder(path)
-    try:
-        spec = folder.read_spec()
-    except PreconditionError:
-        return 1 if (path / "spec.json").exists() else 0  # a machine that was only claimed has no agent
-    folder.request_stop()
-    end_s = time.monotonic() + timeout_s
-    while find_by_environment(NODE_VARIABLE, spec.token) and _agent_of(folder) and time.monotonic() < end_s:
-        time.sleep(0.05)
-    left = end_container(path)
-    end_leftovers(spec.token)
-    shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
-    if left:
-        sys.stderr.write(f"{left}\n")
-        return 1
-    status = folder.read_status()
-    if status is not None and status.ended_at is None:
-        folder.write_status(replace(status, state="ended", message="stopped", ended_at=time.time()))
-    return 1 if find_by_environment(NODE_VARIABLE, spec.token) else 0
-
-
-def _agent_of(folder: NodeFolder) -> int | None:
-    status = folder.read_status()
-    if status is None or status.ended_at is not None:
-        return None
-    pid = int(status.process.partition(":")[0])
-    found = identify(pid)
-    return pid if found is not None and str(found) == status.process else None

@@ -1,18 +1,26 @@
-"""End of a node: why it must end, and how long the machine of a node that failed stays for its logs."""
+"""End of a node: why it must end, how long the machine of a node that failed stays for its logs, and `node-stop`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock
+from windlass.core.process import find_by_environment, identify
+from windlass.supervise.node.container import end_container
 from windlass.supervise.node.head_link import silence_limit_s
-from windlass.supervise.node.spec import NodeFolder, NodeSpec
+from windlass.supervise.node.processes import end_leftovers
+from windlass.supervise.node.ray_node import scratch_of
+from windlass.supervise.node.spec import NODE_VARIABLE, NodeFolder, NodeSpec
 
-__all__ = ["KEEP_FAILED_S", "await_machine_end", "ends_because"]
+__all__ = ["KEEP_FAILED_S", "await_machine_end", "end_node", "ends_because"]
 
 KEEP_FAILED_S = 900.0
 """Seconds for which a rented machine whose set-up or Ray failed stays, so that its logs can be read; then it ends itself."""
@@ -87,3 +95,35 @@ def _takes_lock(folder: NodeFolder) -> bool:
     except OSError:  # no folder, or a disk that is full: the machine ends all the same
         return True
     return True
+
+
+def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
+    """End a node: ask its agent, then end what is left; return 0 if nothing of it is alive."""
+    folder = NodeFolder(path)
+    try:
+        spec = folder.read_spec()
+    except PreconditionError:
+        return 1 if (path / "spec.json").exists() else 0  # a machine that was only claimed has no agent
+    folder.request_stop()
+    end_s = time.monotonic() + timeout_s
+    while _agent_of(folder) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    left = end_container(path)
+    end_leftovers(spec.token)
+    shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
+    if left:
+        sys.stderr.write(f"{left}\n")
+        return 1
+    status = folder.read_status()
+    if status is not None and status.ended_at is None:
+        folder.write_status(replace(status, state="ended", message="stopped", ended_at=time.time()))
+    return 1 if find_by_environment(NODE_VARIABLE, spec.token) else 0
+
+
+def _agent_of(folder: NodeFolder) -> int | None:
+    status = folder.read_status()
+    if status is None or status.ended_at is not None:
+        return None
+    pid = int(status.process.partition(":")[0])
+    found = identify(pid)
+    return pid if found is not None and str(found) == status.process else None
