@@ -147,3 +147,15 @@ def test_a_container_is_removed_by_its_label_and_one_that_stays_is_said(programs
     assert end_container(tmp_path) == ""
     assert (tmp_path / "gone").read_text() == "rm --force --volumes abc\n"
     assert read_container(tmp_path) is None
+
+
+def test_a_container_whose_maker_was_killed_may_appear_late(programs: Path, tmp_path: Path) -> None:
+    write_container(tmp_path, PODMAN)
+    late = f"[ $1 = rm ] && {{ : > {tmp_path}/gone; exit 0; }}; [ -e {tmp_path}/gone ] && exit 0"
+    script(programs, "podman", f"{late}; [ -e {tmp_path}/asked ] && echo abc; : > {tmp_path}/asked")
+    assert end_container(tmp_path, is_last=False) == ""
+    assert read_container(tmp_path) == PODMAN  # its maker lives
+    (tmp_path / "asked").unlink()
+    assert end_container(tmp_path) == ""
+    assert (tmp_path / "gone").exists()
+    assert read_container(tmp_path) is None

@@ -13,11 +13,11 @@ from typing import Callable
 from windlass.core.errors import PreconditionError, WaitTimeoutError
 from windlass.core.process import run
 from windlass.supervise.container.args import ContainerUser, mount_words, user_words
-from windlass.supervise.container.engine import TOKEN_LABEL, engine_variables
+from windlass.supervise.container.engine import TOKEN_LABEL, ContainerEngine, engine_variables
 from windlass.supervise.node.container import NodeContainer, enter, last_line, write_container
 from windlass.supervise.node.processes import last_lines
 from windlass.supervise.node.ray_node import make_private, scratch_of
-from windlass.supervise.node.spec import NodeFolder, NodeSpec
+from windlass.supervise.node.spec import NODE_VARIABLE, NodeFolder, NodeSpec
 
 __all__ = [
     "find_engine",
@@ -86,7 +86,8 @@ def start_container(container: NodeContainer, spec: NodeSpec, scratch: Path) -> 
     user = ContainerUser(os.geteuid(), os.getegid(), sorted(os.getgroups()))
     home = os.path.expanduser("~")
     mounts = sorted({home, os.path.realpath(home), str(scratch)})
-    answer = container.engine.ask(*run_words(container, spec, user, home, mounts), timeout_s=_START_S)
+    engine = ContainerEngine(container.program, {**container.variables, NODE_VARIABLE: spec.token})
+    answer = engine.ask(*run_words(container, spec, user, home, mounts), timeout_s=_START_S)
     if answer.code:
         message = f"{container.program} cannot start a container of `{spec.image}`: {last_line(answer.stderr)}"
         raise PreconditionError(message, hint="check `image` and `image_options`", code="engine-failed")
@@ -154,12 +155,14 @@ def open_container(
     if pull:
         say(f"pulling {spec.image}")
         log = folder.log("setup")
-        if run_step(" ".join(pull), pull, container.engine.env, log, look):
+        if run_step(" ".join(pull), pull, {**container.engine.env, NODE_VARIABLE: spec.token}, log, look):
             message = f"{container.program} cannot pull `{spec.image}`: {last_lines(log, 1)}"
             raise PreconditionError(message, hint="check its name and your access to it", code="image-not-found")
     say(f"starting a container of {spec.image}")
     make_private(scratch_of(spec.token))
+    look()
     start_container(container, spec, scratch_of(spec.token))
+    look()
     return container
 
 

@@ -25,6 +25,7 @@ from windlass.core.json_text import decode_json
 from windlass.supervise.container.engine import TOKEN_LABEL, ContainerEngine
 
 __all__ = [
+    "NOT_REMOVED",
     "PIPE",
     "NodeContainer",
     "end_container",
@@ -38,9 +39,14 @@ __all__ = [
 PIPE = 3
 """Descriptor that is a command's standard output outside; inside, its standard output is its standard error."""
 
+NOT_REMOVED = 46
+"""Exit code of `node-stop` if the engine did not remove the container; its last line of errors is a command to try."""
+
 _FILE = "container.json"
-_END_S = 60.0
+_ASK_S = 60.0
+_END_S = 20.0
 _AGAIN_S = 0.05
+_LATE_S = 1.0
 _TO_PIPE = f'exec {PIPE}>&1 1>&2; exec "$@"'
 _INHERITED = (
     *("HOME", "USER", "LOGNAME", "TERM"),
@@ -58,7 +64,7 @@ class NodeContainer:
         is_podman: whether it is podman, which may be called docker.
         variables: those that select and configure the engine.
         label: value of the label by which the container is found.
-        python: path of the Python with Ray in it; empty before it is known.
+        python: path of the Python with Ray in it; empty before it is known, so perhaps before the container is made.
     """
 
     program: str
@@ -72,6 +78,11 @@ class NodeContainer:
     def engine(self) -> ContainerEngine:
         """Return the engine."""
         return ContainerEngine(self.program, self.variables)
+
+    @property
+    def removal(self) -> str:
+        """Return the command that removes it."""
+        return f"{self.program} rm --force --volumes {self.name}"
 
 
 def write_container(folder: Path, container: NodeContainer) -> None:
@@ -121,10 +132,14 @@ def enter(
     return [*words, container.name, *inner], outer
 
 
-def end_container(folder: Path, *, limit_s: float = _END_S) -> str:
+def end_container(folder: Path, *, limit_s: float = _END_S, is_last: bool = True) -> str:
     """Remove a node's container with all processes in it; return why that failed, or nothing. Idempotent.
 
     Another process may remove it at the same time, as an agent does that was told to end.
+
+    Args:
+        is_last: nobody makes the container any more, so its record goes; one whose maker was killed a moment ago, which
+            appears a little later, is waited for.
     """
     try:
         container = read_container(folder)
@@ -133,19 +148,25 @@ def end_container(folder: Path, *, limit_s: float = _END_S) -> str:
     if container is None:
         return ""
     listing = ("ps", "--all", "--quiet", "--no-trunc", f"--filter=label={TOKEN_LABEL}={container.label}")
-    end_s = time.monotonic() + limit_s
+    end_s, is_complete, refusal = time.monotonic() + limit_s, not is_last or bool(container.python), None
     while True:
-        found = container.engine.ask(*listing, timeout_s=_END_S)
+        found = container.engine.ask(*listing, timeout_s=_ASK_S)
         if found.code:
             return f"{container.program} does not list containers: {last_line(found.stderr)}"
         if not found.stdout.split():
-            break
-        done = container.engine.ask("rm", "--force", "--volumes", *found.stdout.split(), timeout_s=_END_S)
-        if time.monotonic() > end_s:
-            return f"{container.program} does not remove the container {container.name}: {last_line(done.stderr)}"
+            if is_complete:
+                break
+            is_complete = True
+            time.sleep(_LATE_S)
+            continue
+        if refusal is not None and time.monotonic() > end_s:
+            return f"{container.program} does not remove the container {container.name}: {last_line(refusal)}"
+        is_complete = True
+        refusal = container.engine.ask("rm", "--force", "--volumes", *found.stdout.split(), timeout_s=_ASK_S).stderr
         time.sleep(_AGAIN_S)
-    with contextlib.suppress(OSError):  # the record of a container that is gone does no harm
-        os.unlink(str(folder / _FILE))
+    if is_last:
+        with contextlib.suppress(OSError):  # the record of a container that is gone does no harm
+            os.unlink(str(folder / _FILE))
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -13,8 +14,8 @@ from typing import Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock
-from windlass.core.process import find_by_environment, identify
-from windlass.supervise.node.container import end_container
+from windlass.core.process import find_by_environment, identify, send_signal
+from windlass.supervise.node.container import NOT_REMOVED, end_container, read_container
 from windlass.supervise.node.head_link import silence_limit_s
 from windlass.supervise.node.processes import end_leftovers
 from windlass.supervise.node.ray_node import scratch_of
@@ -26,6 +27,9 @@ KEEP_FAILED_S = 900.0
 """Seconds for which a rented machine whose set-up or Ray failed stays, so that its logs can be read; then it ends itself."""
 
 _LOOK_S = 0.25
+_POLL_S = 0.05
+_KILL_S = 5.0
+_FIRST_S = 10.0
 
 
 def ends_because(
@@ -98,7 +102,11 @@ def _takes_lock(folder: NodeFolder) -> bool:
 
 
 def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
-    """End a node: ask its agent, then end what is left; return 0 if nothing of it is alive."""
+    """End a node: ask its agent, then end what is left; return 0 if nothing of it is alive.
+
+    An agent that does not end in time is killed, except on a rented machine, which it ends. `NOT_REMOVED`: the engine
+    did not remove the node's container.
+    """
     folder = NodeFolder(path)
     try:
         spec = folder.read_spec()
@@ -107,23 +115,47 @@ def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
     folder.request_stop()
     end_s = time.monotonic() + timeout_s
     while _agent_of(folder) and time.monotonic() < end_s:
-        time.sleep(0.05)
-    left = end_container(path)
+        time.sleep(_POLL_S)
+    if not spec.shutdown:
+        _kill_agent(folder)
+    end_container(path, limit_s=_FIRST_S, is_last=False)  # its end is clean while what serves it lives
     end_leftovers(spec.token)
+    left = end_container(path, is_last=not _agent_of(folder))
     shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
     if left:
-        sys.stderr.write(f"{left}\n")
-        return 1
+        return _say_left(path, left)
     status = folder.read_status()
     if status is not None and status.ended_at is None:
         folder.write_status(replace(status, state="ended", message="stopped", ended_at=time.time()))
     return 1 if find_by_environment(NODE_VARIABLE, spec.token) else 0
 
 
+def _say_left(path: Path, left: str) -> int:
+    sys.stderr.write(f"{left}\n")
+    try:
+        container = read_container(path)
+    except PreconditionError:
+        container = None
+    if container is None:
+        return 1
+    sys.stderr.write(f"{container.removal}\n")
+    return NOT_REMOVED
+
+
+def _kill_agent(folder: NodeFolder) -> None:
+    """End an agent that was told to end and does not; what it started is left, and has the node's token."""
+    end_s = time.monotonic() + _KILL_S
+    agent = _agent_of(folder)
+    while agent and time.monotonic() < end_s:
+        send_signal(agent, signal.SIGKILL)
+        time.sleep(_POLL_S)
+        agent = _agent_of(folder)
+
+
 def _agent_of(folder: NodeFolder) -> int | None:
     status = folder.read_status()
     if status is None or status.ended_at is not None:
         return None
-    pid = int(status.process.partition(":")[0])
-    found = identify(pid)
-    return pid if found is not None and str(found) == status.process else None
+    pid = status.process.partition(":")[0]
+    found = identify(int(pid)) if pid.isdigit() else None
+    return int(pid) if found is not None and str(found) == status.process else None
