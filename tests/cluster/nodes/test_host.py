@@ -10,6 +10,7 @@ import pytest
 from windlass.backends.site_shell import LocalShell
 from windlass.cluster.nodes.host import NodeHost
 from windlass.core.errors import PreconditionError
+from windlass.supervise.node.container import NOT_REMOVED
 from windlass.supervise.node.spec import NodeFolder, NodeSpec, NodeStatus
 
 SPEC = NodeSpec(cluster="c-1", token="t", number=0)
@@ -80,3 +81,22 @@ def test_a_status_is_followed(host: NodeHost, tmp_path: Path) -> None:
     folder.write_status(second)
     waiting.join(50.0)
     assert found == [second]
+
+
+def test_a_container_that_stays_is_named_with_what_to_type_and_the_claim_stays(
+    host: NodeHost, archive: Path, tmp_path: Path
+) -> None:
+    claim = tmp_path / host.folder("t") / "claim.json"
+    claim.parent.mkdir(parents=True)
+    claim.write_text("{}")
+    said = "echo a banner >&2; echo podman does not remove the container windlass-c-1: busy >&2"
+    python = program(tmp_path, f"{said}; echo podman rm --force windlass-c-1 >&2; exit {NOT_REMOVED}")
+    with pytest.raises(PreconditionError) as caught:
+        host.stop("t", archive, python)
+    name = host.shell.name
+    assert caught.value.message == f"{name}: podman does not remove the container windlass-c-1: busy"
+    assert caught.value.code == "engine-failed"
+    assert f"`ssh {name} podman rm --force windlass-c-1`" in (caught.value.hint or "")
+    assert claim.exists()
+    host.stop("t", archive, program(tmp_path, "exit 0"))
+    assert not claim.exists()

@@ -13,6 +13,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import sha256_file
 from windlass.core.json_text import decode_json, decode_object
+from windlass.supervise.node.container import NOT_REMOVED
 from windlass.supervise.node.spec import NodeSpec, NodeStatus
 
 __all__ = ["NodeHost", "in_parallel"]
@@ -148,9 +149,18 @@ class NodeHost:
         self._check_agent(answer, python, "node-start")
 
     def stop(self, token: str, archive: Path, python: str = "python3") -> None:
-        """End a node: returns when none of its processes is alive, and its claim is gone. Idempotent."""
+        """End a node: returns when none of its processes is alive, and its claim is gone. Idempotent.
+
+        Raises:
+            UnreachableError: no connection.
+            PreconditionError: its container is still there (`engine-failed`), or it could not be ended.
+        """
         there = self.ensure_archive(archive)
         answer = self.shell.run([python, "-I", "-S", there, "node-stop", self.folder(token)], timeout_s=_START_S)
+        if answer.code == NOT_REMOVED:
+            reason, command = answer.err.strip().splitlines()[-2:]
+            hint = f"type `ssh {self.shell.name} {command}`, which says more, then the same command again"
+            raise PreconditionError(f"{self.shell.name}: {reason}", hint=hint, code="engine-failed")
         self._check_agent(answer, python, "node-stop")
         self.shell.run(["rm", "-f", f"{self.folder(token)}/claim.json"])
 

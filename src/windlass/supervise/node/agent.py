@@ -206,6 +206,8 @@ class _Agent:
     def _end(self, state: str, message: str, code: str = "") -> None:
         limit_s = _END_S if self._spec.shutdown else math.inf  # a process that cannot be killed ends with its machine
         left = end_container(self._folder.path)
+        if left and not self._spec.shutdown:  # the machine stays, and the container with it: the node has not ended
+            state, code = "failed", code or "engine-failed"
         end_processes(os.getpid(), limit_s=limit_s)
         end_leftovers(self._spec.token, limit_s=limit_s)
         shutil.rmtree(str(scratch_of(self._spec.token)), ignore_errors=True)
