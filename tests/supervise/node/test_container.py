@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,13 @@ import pytest
 
 from windlass.core.errors import PreconditionError
 from windlass.supervise.container.args import ContainerUser
-from windlass.supervise.container.node_container import find_engine, pull_command, run_words, start_container
+from windlass.supervise.container.node_container import (
+    check_linger,
+    find_engine,
+    pull_command,
+    run_words,
+    start_container,
+)
 from windlass.supervise.node.container import (
     NodeContainer,
     end_container,
@@ -41,8 +49,8 @@ def script(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def words(container: NodeContainer, *options: str, uid: int = 0) -> list[str]:
-    user = ContainerUser(uid, uid, (uid,))
+def words(container: NodeContainer, *options: str, uid: int = 0, groups: Sequence[int] = ()) -> list[str]:
+    user = ContainerUser(uid, uid, (uid, *groups))
     return run_words(container, replace(SPEC, image_options=options), user, "/home/a", ["/home/a", "/tmp/scratch"])
 
 
@@ -52,7 +60,8 @@ def test_a_container_shares_the_machines_network_processes_and_folders(programs:
     assert "--mount=type=bind,source=/tmp/scratch,target=/tmp/scratch" in found
     at = found.index("--volume")
     assert found[at + 1] == "/data:/data"
-    assert found[at + 2 : at + 5] == ["--entrypoint=/bin/sh", "ray:1", "-c"]
+    ours = f"--label=windlass.token={SPEC.token}.3"
+    assert found[at + 2 : at + 6] == [ours, "--entrypoint=/bin/sh", "ray:1", "-c"]  # after the file's own
     assert "--pull=never" in found
     assert "--pull=always" not in found
     assert "secret" not in " ".join(found)
@@ -63,6 +72,40 @@ def test_only_podman_without_root_maps_the_user() -> None:
     assert "--userns=keep-id" not in words(PODMAN)
     assert "--user=1000:1000" in words(DOCKER, uid=1000)
     assert "--userns=keep-id" not in words(DOCKER, uid=1000)
+
+
+def test_podman_without_root_keeps_the_groups_whose_numbers_it_lacks() -> None:
+    assert [each for each in words(PODMAN, uid=1000) if "group" in each] == []
+    assert [each for each in words(PODMAN, uid=1000, groups=(27, 44)) if "group" in each] == ["--group-add=keep-groups"]
+    own = words(PODMAN, "--group-add=44", uid=1000, groups=(27,))
+    assert [each for each in own if "group" in each] == ["--group-add=44"]
+    for each in (words(PODMAN, groups=(27,)), words(DOCKER, uid=1000, groups=(27,))):
+        assert "--group-add=27" in each
+
+
+def test_podman_without_root_needs_lingering_in_a_session_of_systemd(tmp_path: Path) -> None:
+    uid = os.getuid() or 1
+    user = pwd.getpwuid(uid).pw_name
+    cgroup = tmp_path / "proc" / "self" / "cgroup"
+    cgroup.parent.mkdir(parents=True)
+    cgroup.write_text(f"0::/user.slice/user-{uid}.slice/session-1.scope\n")
+    check_linger(PODMAN, uid, root=tmp_path)  # no systemd
+    (tmp_path / "run" / "systemd" / "system").mkdir(parents=True)
+    check_linger(PODMAN, 0, root=tmp_path)
+    check_linger(DOCKER, uid, root=tmp_path)
+    with pytest.raises(PreconditionError, match=f"`loginctl enable-linger {user}` lets them stay") as caught:
+        check_linger(PODMAN, uid, root=tmp_path)
+    assert (caught.value.code, caught.value.hint) == (
+        "engine-failed",
+        f"type `loginctl enable-linger {user}` on the node",
+    )
+    linger = tmp_path / "var" / "lib" / "systemd" / "linger" / user
+    linger.parent.mkdir(parents=True)
+    linger.touch()
+    check_linger(PODMAN, uid, root=tmp_path)
+    linger.unlink()
+    cgroup.write_text("0::/system.slice/cloud-final.service\n")
+    check_linger(PODMAN, uid, root=tmp_path)
 
 
 def test_gpus_are_given_where_there_are_some(programs: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -20,6 +22,7 @@ from windlass.supervise.node.ray_node import make_private, scratch_of
 from windlass.supervise.node.spec import NODE_VARIABLE, NodeFolder, NodeSpec
 
 __all__ = [
+    "check_linger",
     "find_engine",
     "gpu_words",
     "open_container",
@@ -98,14 +101,46 @@ def run_words(
 ) -> list[str]:
     """Return the words after the engine's name; the image's entry point is not run. Pure but for `nvidia-smi`."""
     _, options = split_options(spec.image_options)
-    words = ["run", "--detach", "--rm", f"--name={container.name}", f"--label={TOKEN_LABEL}={container.label}"]
+    words = ["run", "--detach", "--rm", f"--name={container.name}"]
     words += ["--network=host", "--pid=host", "--ipc=host", "--pids-limit=-1", "--security-opt=label=disable"]
     words += ["--pull=never", "--log-driver=none", "--stop-timeout=0", f"--workdir={home}"]
-    words += ["--userns=keep-id"] if container.is_podman and user.uid else []
-    words += user_words(user)
+    words += _rootless_words(user, options) if container.is_podman and user.uid else user_words(user)
     words += [word for path in mounts for word in mount_words(path, path, "")]
     words += gpu_words(container, options)
-    return [*words, *options, "--entrypoint=/bin/sh", spec.image, "-c", _IDLE]
+    ours = [f"--label={TOKEN_LABEL}={container.label}", "--entrypoint=/bin/sh"]  # after the file's, so these hold
+    return [*words, *options, *ours, spec.image, "-c", _IDLE]
+
+
+def _rootless_words(user: ContainerUser, options: Sequence[str]) -> list[str]:
+    """Return the options that run as the user of a podman without root, which has no numbers of its other groups.
+
+    Source: podman-run(1), --group-add: `keep-groups` excludes any other.
+    """
+    words = ["--userns=keep-id", *user_words(replace(user, groups=()))]
+    has_own = any(each.partition("=")[0] == "--group-add" for each in options)
+    return words if has_own or not set(user.groups) - {user.gid} else [*words, "--group-add=keep-groups"]
+
+
+def check_linger(container: NodeContainer, uid: int, *, root: Path = Path("/")) -> None:
+    """Raise PreconditionError if systemd would end a container with the last session of the user.
+
+    Source: podman's troubleshooting, "rootless containers exit once the user session exits"; sd_booted(3), loginctl(1).
+
+    Args:
+        root: the machine's files, but for tests.
+    """
+    if not container.is_podman or uid == 0 or not (root / "run/systemd/system").is_dir():
+        return
+    if b"/user.slice/" not in (root / "proc/self/cgroup").read_bytes():
+        return  # this process is of no session, such as on a machine that starts its node itself
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    if not (root / "var/lib/systemd/linger" / user).exists():
+        command = f"loginctl enable-linger {user}"
+        message = f"podman's containers end with the last session of {user}; `{command}` lets them stay"
+        raise PreconditionError(message, hint=f"type `{command}` on the node", code="engine-failed")
 
 
 def gpu_words(container: NodeContainer, options: Sequence[str]) -> list[str]:
@@ -150,6 +185,7 @@ def open_container(
     if not spec.image:
         return None
     container = find_engine(spec, os.environ)
+    check_linger(container, os.geteuid())
     write_container(folder.path, container)
     pull = pull_command(container, spec)
     if pull:
