@@ -24,7 +24,10 @@ PATH=/usr/bin:/bin
 case $1 in
 --version) echo podman version 5.0;;
 info) echo 5.0 none;;
-run) : > {0}/runs; until [ -e {0}/go ]; do sleep 0.02; done; : > {0}/container;;
+run)
+    env -u WINDLASS_NODE sleep 600 < /dev/null > /dev/null 2>&1 &
+    echo $! > {0}/child
+    : > {0}/runs; until [ -e {0}/go ]; do sleep 0.02; done; : > {0}/container;;
 ps) [ -e {0}/container ] && echo abc; exit 0;;
 rm) [ -e {0}/stays ] && {{ echo busy >&2; exit 1; }}; rm -f {0}/container;;
 esac
@@ -89,6 +92,8 @@ def test_an_agent_whose_engine_does_not_reply_is_killed_with_the_engine_s_client
     assert find_by_environment(NODE_VARIABLE, token)
     assert end_node(node, timeout_s=0.1) == 0
     assert identify(agent_of(node)) is None
+    child = int((node.parent / "child").read_text())
+    wait_until(lambda: identify(child) is None, "what the agent started to end", timeout_s=60.0)
     assert not find_by_environment(NODE_VARIABLE, token)
     assert read_container(node) is None
 

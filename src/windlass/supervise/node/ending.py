@@ -14,7 +14,7 @@ from typing import Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock
-from windlass.core.process import find_by_environment, identify, send_signal
+from windlass.core.process import ProcessId, descendants, find_by_environment, identify, is_alive, send_signal
 from windlass.supervise.node.container import NOT_REMOVED, end_container, read_container
 from windlass.supervise.node.head_link import silence_limit_s
 from windlass.supervise.node.processes import end_leftovers
@@ -116,9 +116,11 @@ def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
     end_s = time.monotonic() + timeout_s
     while _agent_of(folder) and time.monotonic() < end_s:
         time.sleep(_POLL_S)
-    if not spec.shutdown:
-        _kill_agent(folder)
+    orphans = [] if spec.shutdown else _kill_agent(folder)
     end_container(path, limit_s=_FIRST_S, is_last=False)  # its end is clean while what serves it lives
+    for process in orphans:
+        if is_alive(process):
+            send_signal(process.pid, signal.SIGKILL)
     end_leftovers(spec.token)
     left = end_container(path, is_last=not _agent_of(folder))
     shutil.rmtree(str(scratch_of(spec.token)), ignore_errors=True)
@@ -142,14 +144,17 @@ def _say_left(path: Path, left: str) -> int:
     return NOT_REMOVED
 
 
-def _kill_agent(folder: NodeFolder) -> None:
-    """End an agent that was told to end and does not; what it started is left, and has the node's token."""
-    end_s = time.monotonic() + _KILL_S
+def _kill_agent(folder: NodeFolder) -> list[ProcessId]:
+    """End an agent that was told to end and does not; return the processes that were below it."""
+    end_s, below = time.monotonic() + _KILL_S, []
     agent = _agent_of(folder)
+    if agent:
+        below = [found for found in map(identify, descendants(agent)) if found is not None]
     while agent and time.monotonic() < end_s:
         send_signal(agent, signal.SIGKILL)
         time.sleep(_POLL_S)
         agent = _agent_of(folder)
+    return below
 
 
 def _agent_of(folder: NodeFolder) -> int | None:
