@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -12,6 +13,8 @@ import pytest
 
 from tests.cluster.test_plan import SSH, config_of
 from tests.lab.hosts import wait_until
+from windlass.cluster import starting
+from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import Machine
 from windlass.cluster.nodes.host import NodeHost
@@ -134,3 +137,23 @@ def test_closing_ends_the_wait_for_a_head(tmp_path: Path) -> None:
     assert worker.specs == []
     lab.hosts["a"].says.put(None)  # the head's thread looks whether anybody waits each time that the host replies
     wait_until(lab.starter._futures["a"].done, "the head's thread to end")
+
+
+def test_a_head_whose_files_were_being_copied_when_its_start_was_given_up_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, is_copying, may_end = Host("a"), threading.Event(), threading.Event()
+
+    def copy(config: ClusterConfig, shell: object) -> None:
+        is_copying.set()
+        may_end.wait(60.0)
+
+    monkeypatch.setattr(starting, "copy_files", copy)
+    lab = Lab(tmp_path, [head])
+    lab.starter.look(lab.machines)
+    assert is_copying.wait(60.0)
+    lab.starter.close()
+    may_end.set()
+    head.says.put(None)
+    wait_until(lab.starter._futures["a"].done, "the thread to end")
+    assert head.specs == []

@@ -116,6 +116,7 @@ class NodeStarter:
                 self._store_head_files(host, machine)
             copy_files(self._config, host.shell)
             head = "" if machine.group == HEAD else self._await_head(host, end_s)
+            self._check_wanted(host)  # copying takes long, and `down` may be over
             host.start(self._spec(machine, number, head), self._archive)
         elif self._is_ready(status, host, machine):
             return status
@@ -142,12 +143,16 @@ class NodeStarter:
 
     def _check_goes_on(self, host: NodeHost, end_s: float) -> None:
         """Raise an error if the node need not be waited for any longer."""
+        self._check_wanted(host)
+        if time.monotonic() > end_s:
+            raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
+
+    def _check_wanted(self, host: NodeHost) -> None:
+        """Raise an error if nobody wants the node any more."""
         if self._has_failed_head:
             raise PreconditionError(f"{host.shell.name}: the head failed", code="node-failed")
         if self._is_closed:
             raise PreconditionError(f"{host.shell.name}: its start was given up", code="node-failed")
-        if time.monotonic() > end_s:
-            raise WaitTimeoutError(f"{host.shell.name} was not ready within {_START_S:g} s")
 
     def _failure(self, host: NodeHost, machine: Machine, status: NodeStatus) -> PreconditionError:
         """Return the error of a node that failed; the logs of a rented one are kept here, since its machine will end."""

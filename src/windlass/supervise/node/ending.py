@@ -108,11 +108,12 @@ def end_node(path: Path, *, timeout_s: float = 30.0) -> int:
     did not remove the node's container.
     """
     folder = NodeFolder(path)
+    if path.exists():
+        folder.request_stop()  # before all else: an agent that somebody starts meanwhile, or later, ends at once
     try:
         spec = folder.read_spec()
     except PreconditionError:
         return 1 if (path / "spec.json").exists() else 0  # a machine that was only claimed has no agent
-    folder.request_stop()
     end_s = time.monotonic() + timeout_s
     while _agent_of(folder) and time.monotonic() < end_s:
         time.sleep(_POLL_S)
