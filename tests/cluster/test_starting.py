@@ -27,23 +27,26 @@ from windlass.supervise.node.spec import NodeSpec, NodeStatus
 
 
 class Host:
-    """A host whose agent says what the test puts into `says`."""
+    """A host whose agent says what the test puts into `says`; an error there is a lost connection."""
 
-    def __init__(self, name: str, before: NodeStatus | None = None) -> None:
-        self.shell, self.before = SimpleNamespace(name=name), before
+    def __init__(self, name: str, before: NodeStatus | None = None, *, is_alive: bool = True) -> None:
+        self.shell, self.before, self.is_alive = SimpleNamespace(name=name), before, is_alive
         self.asked, self.specs = 0, list[NodeSpec]()
-        self.says: SimpleQueue[NodeStatus | None] = SimpleQueue()
+        self.says: SimpleQueue[NodeStatus | UnreachableError | None] = SimpleQueue()
 
-    def status(self, token: str) -> NodeStatus | None:
+    def agent(self, token: str) -> tuple[NodeStatus | None, bool]:
         self.asked += 1
-        return self.before
+        return self.before, self.is_alive
 
     def start(self, spec: NodeSpec, archive: Path) -> None:
         self.specs.append(spec)
 
     def follow(self, token: str) -> Iterator[NodeStatus | None]:
         while True:
-            yield self.says.get()
+            said = self.says.get()
+            if isinstance(said, UnreachableError):
+                raise said
+            yield said
 
 
 class Lab:
@@ -98,6 +101,36 @@ def test_nodes_that_are_ready_are_only_asked(tmp_path: Path) -> None:
     assert [(host.asked, host.specs) for host in hosts] == [(1, []), (1, [])]
 
 
+def test_a_node_whose_agent_is_dead_is_started_again_whatever_it_said_last(tmp_path: Path) -> None:
+    head, worker = Host("a", ready("a:1"), is_alive=False), Host("b", ready(), is_alive=False)
+    lab = Lab(tmp_path, [head, worker])
+    lab.starter.look(lab.machines)
+    wait_until(lambda: bool(head.specs), "the head to be started")
+    assert worker.specs == []
+    head.says.put(ready("a:2"))
+    wait_until(lambda: bool(worker.specs), "the worker to be started")
+    assert worker.specs[0].head == "a:2"
+    worker.says.put(ready())
+    lab.look_until_done()
+    assert lab.starter.errors == {}
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_question_that_was_lost_is_repeated_until_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    monkeypatch.setattr(starting, "_ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(starting, "_START_S", -1.0 if is_over else 900.0)
+    head = Host("a")
+    for _ in range(2):
+        head.says.put(UnreachableError("cannot reach a", code="site-unreachable"))
+    head.says.put(ready())
+    lab = Lab(tmp_path, [head])
+    lab.look_until_done()
+    assert [error.message for error in lab.starter.errors.values()] == (["cannot reach a"] if is_over else [])
+    assert len(head.specs) == 1
+
+
 def test_a_head_that_fails_ends_the_wait_of_the_others(tmp_path: Path) -> None:
     head, worker = Host("a"), Host("b")
     lab = Lab(tmp_path, [head, worker])
@@ -111,10 +144,10 @@ def test_a_head_that_fails_ends_the_wait_of_the_others(tmp_path: Path) -> None:
 def test_a_head_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = Host("a")
 
-    def status(token: str) -> None:
+    def agent(token: str) -> None:
         raise UnreachableError("cannot reach a", code="site-unreachable")
 
-    monkeypatch.setattr(head, "status", status)
+    monkeypatch.setattr(head, "agent", agent)
     lab = Lab(tmp_path, [head])
     lab.look_until_done()
     assert lab.starter.errors["a"].message == "cannot reach a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ Report = Callable[[str], None]
 """Called with a line for the user when something happens."""
 
 PAUSE_S = 0.05
+_ASK_AGAIN_S = 1.0
 _START_S = 900.0
 _RAY_PORT = 6379
 _STORE_PORT = 6380
@@ -110,8 +111,8 @@ class NodeStarter:
     def _bring(self, machine: Machine, number: int) -> NodeStatus:
         """Start a node's agent unless it runs; return its status once it is ready."""
         host, end_s = self._place.host(machine), time.monotonic() + _START_S
-        status = self._first_status(host, machine, end_s)
-        if status is None or status.state in {"failed", "ended"}:
+        status, is_alive = self._first_status(host, machine, end_s)
+        if status is None or not is_alive or status.state in {"failed", "ended"}:
             if self._place.provider.is_rented:
                 self._store_head_files(host, machine)
             copy_files(self._config, host.shell)
@@ -120,11 +121,22 @@ class NodeStarter:
             host.start(self._spec(machine, number, head), self._archive)
         elif self._is_ready(status, host, machine):
             return status
-        for said in host.follow(machine.token):
+        for said in self._followed(host, machine, end_s):
             if said is not None and self._is_ready(said, host, machine):
                 return said
             self._check_goes_on(host, end_s)
         raise AssertionError("unreachable: the status is followed without end")
+
+    def _followed(self, host: NodeHost, machine: Machine, end_s: float) -> Iterator[NodeStatus | None]:
+        """Yield what a node's agent says; a machine that responded before is asked again until the time is over."""
+        while True:
+            try:
+                yield from host.follow(machine.token)
+            except UnreachableError:
+                if time.monotonic() > end_s:
+                    raise
+                self._check_wanted(host)
+            time.sleep(_ASK_AGAIN_S)
 
     def _is_ready(self, status: NodeStatus, host: NodeHost, machine: Machine) -> bool:
         """Return whether a node is ready; raises PreconditionError if it never will be."""
@@ -166,15 +178,15 @@ class NodeStarter:
                 message += f" (its logs were not fetched: {error.message})"
         return PreconditionError(message, hint=hint, code=status.code or "node-failed")
 
-    def _first_status(self, host: NodeHost, machine: Machine, end_s: float) -> NodeStatus | None:
-        """Return what a machine's agent last said; a rented machine that still boots is asked again."""
+    def _first_status(self, host: NodeHost, machine: Machine, end_s: float) -> tuple[NodeStatus | None, bool]:
+        """Return what a machine's agent last said, and if it runs; a rented machine that still boots is asked again."""
         while True:
             try:
-                return host.status(machine.token)
+                return host.agent(machine.token)
             except UnreachableError:
                 if not self._place.provider.is_rented or self._is_closed or time.monotonic() > end_s:
                     raise
-            time.sleep(1.0)
+            time.sleep(_ASK_AGAIN_S)
 
     def _store_head_files(self, host: NodeHost, machine: Machine) -> None:
         """Store what Ray's autoscaler on the head needs to make machines: the cluster's file, and our code.

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome
-from windlass.cluster.machine import Machine
+from windlass.cluster.machine import GONE, Machine
 from windlass.cluster.nodes.report import HeadReport, fetch_report
 from windlass.cluster.places import MachinePlace
-from windlass.cluster.providers.protocol import Provider
+from windlass.cluster.providers.protocol import Provider, ThrottledError, UncertainError
 from windlass.cluster.starting import Report, ready_words
 from windlass.cluster.state import NO_CAPACITY
 from windlass.core.clock import Clock
-from windlass.core.errors import PreconditionError, WaitTimeoutError
+from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError
 from windlass.supervise.node.spec import NodeStatus
 
 __all__ = ["await_workers"]
@@ -38,10 +38,17 @@ def await_workers(
     Raises:
         PreconditionError: no kind of machine of a group is to be had (`no-capacity`); the head goes on asking.
         WaitTimeoutError: they were not there in time.
+        UnreachableError: the head, which responded before, has ended, or did not respond until the time was over.
     """
     host, end_s, said = place.host(head), clock.monotonic() + _START_S, {head.id}
     while True:
-        found = fetch_report(host, head.token)
+        try:
+            found = fetch_report(host, head.token)
+        except UnreachableError:
+            if clock.monotonic() > end_s or _has_ended(place.provider, head):
+                raise
+            clock.sleep(_ASK_AGAIN_S)
+            continue
         for name, status in found.statuses.items():
             if name not in said and status.state in {"ready", "failed"}:
                 said.add(name)
@@ -57,6 +64,14 @@ def await_workers(
         if clock.monotonic() > end_s:
             raise WaitTimeoutError(f"missing after {_START_S:g} s: {short}", hint=hint)
         clock.sleep(_ASK_AGAIN_S)
+
+
+def _has_ended(provider: Provider, machine: Machine) -> bool:
+    """Return whether the provider says that a machine has ended; what it does not say now is asked again."""
+    try:
+        return any(each.state in GONE for each in provider.describe([machine.id]))
+    except (UncertainError, ThrottledError):
+        return False
 
 
 def _missing(config: ClusterConfig, found: HeadReport) -> dict[str, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from windlass.backends.site_shell import LocalShell
 from windlass.cluster.nodes.host import NodeHost
 from windlass.core.errors import PreconditionError
+from windlass.core.process import ProcessId, identify
 from windlass.supervise.node.container import NOT_REMOVED
 from windlass.supervise.node.spec import NodeFolder, NodeSpec, NodeStatus
 
@@ -100,3 +104,22 @@ def test_a_container_that_stays_is_named_with_what_to_type_and_the_claim_stays(
     assert claim.exists()
     host.stop("t", archive, program(tmp_path, "exit 0"))
     assert not claim.exists()
+
+
+def test_an_agent_is_known_to_run_only_if_exactly_its_process_does(host: NodeHost, tmp_path: Path) -> None:
+    assert host.agent("t") == (None, False)
+    folder = NodeFolder(tmp_path / host.folder("t"))
+    folder.path.mkdir(parents=True)
+    this = identify(os.getpid())
+    assert this is not None
+    status = NodeStatus(token="t", state="ready", message='"process": "1:' + "\n\u00fc", process=str(this))
+    folder.write_status(status)
+    assert host.agent("t") == (status, True)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    of_another_boot = replace(this, world="00000000." + this.world.partition(".")[2])
+    later = replace(this, start_ticks=this.start_ticks + 1)
+    for process in (of_another_boot, later, ProcessId(ended.pid, 1, this.world), ""):
+        dead = replace(status, process=str(process))
+        folder.write_status(dead)
+        assert host.agent("t") == (dead, False)

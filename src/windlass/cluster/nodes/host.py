@@ -13,6 +13,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import sha256_file
 from windlass.core.json_text import decode_json, decode_object
+from windlass.core.process import ProcessId
 from windlass.supervise.node.container import NOT_REMOVED
 from windlass.supervise.node.spec import NodeSpec, NodeStatus
 
@@ -37,6 +38,11 @@ _START = f"""[ -s "$4" ] || exit {_NO_ARCHIVE}; {_STORE}; exec "$5" -I -S "$4" n
 # Prints a node's status once it is not what standard input says, at the latest after $2 tenths of a second: $1 its path.
 _FOLLOW = """old=$(cat); n=0; while s=; [ ! -f "$1" ] || IFS= read -r s < "$1" || :; \
 [ "$s" = "$old" ] && [ $n -lt "$2" ]; do sleep 0.1; n=$((n + 1)); done; printf %s "$s\""""
+
+# Prints a node's status, this boot, and the process that the status names as proc(5) has it: $1 the status's path.
+_AGENT = """s=; [ ! -f "$1" ] || IFS= read -r s < "$1" || :; printf '%s\\n' "$s"; \
+cut -c1-8 /proc/sys/kernel/random/boot_id; p=${s#*\\"process\\": \\"}; p=${p%%:*}; \
+case "$p" in ''|*[!0-9]*) ;; *) cat "/proc/$p/stat" 2>/dev/null || true;; esac"""
 
 # Prints the claims of a cluster on this machine, one line each: claim, tab, status.
 _LIST = """cd "$HOME/.windlass/clusters" 2>/dev/null || exit 0; for d in "$1"/*/; do [ -f "$d/claim.json" ] || continue; \
@@ -84,6 +90,20 @@ class NodeHost:
         if answer.code:
             raise PreconditionError(f"{self.shell.name}: {answer.err.strip()[-200:]}", code="invalid-reply")
         return self._status(answer.out)
+
+    def agent(self, token: str) -> tuple[NodeStatus | None, bool]:
+        """Return what the agent of a node last said, and whether that agent still runs, on this boot of the machine.
+
+        Raises:
+            UnreachableError: no connection.
+        """
+        answer = self.shell.run(["sh", "-c", _AGENT, "sh", f"{self.folder(token)}/status.json"])
+        if answer.code:
+            raise PreconditionError(f"{self.shell.name}: {answer.err.strip()[-200:]}", code="invalid-reply")
+        said, _, rest = answer.out.partition("\n")
+        boot, _, process = rest.partition("\n")
+        status = self._status(said)
+        return status, status is not None and _is_alive(status.process, boot, process)
 
     def follow(self, token: str, *, wait_s: float = 2.0) -> Iterator[NodeStatus | None]:
         """Yield what the agent of a node says: now, when it is something else, and at the latest after `wait_s`.
@@ -178,6 +198,16 @@ def _claim(text: str) -> dict[str, object]:
     if missing:
         raise ValueError(f"a claim without `{missing[0]}`")
     return {**data, "at": float(data["at"])}
+
+
+def _is_alive(process: str, boot: str, found: str) -> bool:
+    """Return whether a process of a status is the one that proc(5) has of its number in the machine's present boot."""
+    try:
+        known = ProcessId.parse(process)
+        fields = found.rpartition(")")[2].split()
+        return known.world.partition(".")[0] == boot and fields[0] not in "ZX" and int(fields[19]) == known.start_ticks
+    except (ValueError, IndexError):
+        return False
 
 
 def in_parallel(items: Sequence[T], do: Callable[[T], R]) -> list[R | WindlassError]:
