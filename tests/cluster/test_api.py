@@ -10,11 +10,13 @@ import pytest
 
 from tests.cluster.test_plan import AWS, config_of
 from windlass.cluster import Cluster, api
+from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import Choice, Machine
 from windlass.cluster.nodes.host import NodeHost
 from windlass.cluster.places import MachinePlace
-from windlass.cluster.providers.protocol import CreateRequest
+from windlass.cluster.plan import ClusterPlan, plan_up
+from windlass.cluster.providers.protocol import CreateRequest, Provider
 from windlass.core.clock import FakeClock
 from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
 from windlass.record import journal
@@ -105,6 +107,31 @@ def test_what_another_command_makes_is_left_alone(scene: Scene, monkeypatch: pyt
         assert isinstance(error, PreconditionError)
         assert error.code == "in-use"
     assert scene.lines == []
+
+
+def test_a_file_that_does_not_fit_what_may_be_up_ends_nothing(scene: Scene) -> None:
+    cluster = scene.cluster()
+    with cluster.acting() as writer:
+        writer.append("cluster.wanted", state="down", why="")
+    scene.file.write_text(AWS.replace("us-west-2", "eu-west-1"))
+    error = scene.up()
+    assert isinstance(error, PreconditionError)
+    assert error.code == "cluster-changed"
+    assert (scene.closed, scene.lines, cluster.state().is_closed) == ([], [], False)
+
+
+def test_what_another_command_made_before_this_one_held_the_cluster_is_left_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(config: ClusterConfig, provider: Provider) -> ClusterPlan:
+        monkeypatch.setattr(api, "plan_up", plan_up)
+        scene.up(keep_on_failure=True)
+        scene.num_tries = 0
+        return plan_up(config, provider)
+
+    monkeypatch.setattr(api, "plan_up", plan)
+    assert scene.up() is scene.error
+    assert [each.group for each in scene.cloud.alive()] == ["head"]
 
 
 def test_an_end_that_fails_is_a_note_of_the_first_error(scene: Scene) -> None:

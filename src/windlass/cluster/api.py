@@ -14,7 +14,8 @@ from windlass.cluster.loading import load_cluster
 from windlass.cluster.nodes.commands import ClusterNode, find_head, new_run_name, shell_command
 from windlass.cluster.places import MachinePlace, open_place
 from windlass.cluster.plan import plan_up
-from windlass.cluster.up import bring_down, bring_up
+from windlass.cluster.state import ClusterState
+from windlass.cluster.up import NOTHING_DONE, bring_down, bring_up
 from windlass.cluster.view import ClusterView, view_of
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, SpecError, WindlassError
@@ -127,11 +128,12 @@ class Cluster:
             problems = plan_up(config, place.provider).problems
             if problems:
                 raise SpecError(problems)
-        is_new = not (before.living() or before.open_intents)
+        found: list[ClusterState] = []
         try:
-            bring_up(cluster, config, place, archive=archive, report=report)
+            bring_up(cluster, config, place, archive=archive, report=report, found=found.append)
         except BaseException as error:  # an interrupt, too: nobody else would bring it down
-            if is_new and not keep_on_failure and not _is_of_another(error):
+            is_new = any(not (state.living() or state.open_intents) for state in found)
+            if is_new and not keep_on_failure and not _has_done_nothing(error):
                 _bring_down_after(error, cluster, config, place, report)
             raise
         return cls(home=cluster)
@@ -191,9 +193,9 @@ class Cluster:
         return open_place(self.home.config(), cluster=self.home.id, folder=self.home.path, archive=archive)
 
 
-def _is_of_another(error: BaseException) -> bool:
-    """Return whether another command holds the cluster, so that what it has is not this call's."""
-    return isinstance(error, WindlassError) and error.code == "in-use"
+def _has_done_nothing(error: BaseException) -> bool:
+    """Return whether the call changed nothing, so that what the cluster has is not this call's."""
+    return isinstance(error, WindlassError) and error.code in NOTHING_DONE
 
 
 def _bring_down_after(

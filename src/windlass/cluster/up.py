@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +24,17 @@ from windlass.cluster.places import MachinePlace
 from windlass.cluster.plan import changed_settings
 from windlass.cluster.providers.protocol import CreateRequest, Provider
 from windlass.cluster.starting import PAUSE_S, NodeStarter, Report
+from windlass.cluster.state import ClusterState
 from windlass.cluster.workers import await_workers
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
 from windlass.supervise.node.boot import render_boot
 from windlass.supervise.node.spec import NodeStatus
 
-__all__ = ["bring_down", "bring_up", "check_unchanged", "groups_of"]
+__all__ = ["NOTHING_DONE", "bring_down", "bring_up", "check_unchanged", "groups_of"]
+
+NOTHING_DONE = frozenset({"not-confirmed", "cluster-changed", "in-use", "conflicting-options"})
+"""Codes of errors of `up` before it changed anything: a cluster that was there stays."""
 
 _START_S = 900.0
 _DOWN_S = 900.0
@@ -57,8 +62,12 @@ def bring_up(
     archive: Path,
     report: Report,
     clock: Clock | None = None,
+    found: Callable[[ClusterState], None] = lambda state: None,
 ) -> dict[str, NodeStatus]:
     """Bring a cluster up; return its nodes' statuses by id. Blocks until Ray runs on all of them.
+
+    Args:
+        found: called with the state before this call changes anything, once no other command can.
 
     Raises:
         WindlassError: machines could not be made, or nodes did not start; those that did stay up.
@@ -68,6 +77,7 @@ def bring_up(
     with home.acting() as journal:
         check_unchanged(home, config)
         state = home.state()
+        found(state)
         home.write_config(config)
         controller = ClusterController(
             home.id,

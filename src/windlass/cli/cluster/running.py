@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Printer", "RunFlags", "follow_printed", "head_of", "run_on"]
 
-_NOTHING_DONE = frozenset({"not-confirmed", "cluster-changed", "in-use", "conflicting-options"})
-"""Codes of errors of `up` before it changed anything: a cluster that was there stays."""
-
 
 class Printer:
     """Prints a command's output to the same streams as the command."""
@@ -98,7 +95,9 @@ def run_on(
             bring_target_up(home, target, target.config(), yes=flags.yes, line=line)
         code = _run(head_of(home, target.home), flags, begin)
     except WindlassError as error:
-        is_ours_to_stop = flags.is_stop and error.code not in _NOTHING_DONE
+        from windlass.cluster.up import NOTHING_DONE  # lazy: not for a help page
+
+        is_ours_to_stop = flags.is_stop and error.code not in NOTHING_DONE
         raise
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
