@@ -14,6 +14,7 @@ from tests.cluster.test_plan import AWS, config_of
 from tests.cluster.test_reconcile import Lab
 from windlass.backends.site_shell import ShellResult, SiteShell
 from windlass.cluster import up
+from windlass.cluster.config import HEAD as HEAD_GROUP
 from windlass.cluster.decide import Close, View, decide
 from windlass.cluster.machine import Choice, Machine
 from windlass.cluster.nodes.host import NodeHost
@@ -157,10 +158,29 @@ def test_otherwise_it_waits_and_says_why_where_that_can_be_changed(scene: Scene,
     assert says is (what in {"unreachable", "old"})
 
 
-def test_up_after_a_down_that_was_cut_short_lets_the_head_make_machines_again(scene: Scene) -> None:
-    class Cut(BaseException):
-        pass
+class Cut(BaseException):
+    """The end of the process."""
 
+
+def test_up_after_a_down_that_was_cut_short_goes_on_if_the_sealed_head_is_gone(scene: Scene) -> None:
+    scene.shell.error = Cut()  # type: ignore[assignment]
+    with pytest.raises(Cut):
+        scene.down()
+    scene.cloud.kill("m0")
+    scene.cloud.hidden_s = 0.0
+
+    def host(machine: Machine) -> NodeHost:
+        assert machine.id != "m0", "a machine that is gone is asked"
+        raise UnreachableError("cannot reach the new head", code="site-unreachable")
+
+    place = MachinePlace(provider=scene.cloud, host=host)
+    with pytest.raises(UnreachableError, match="cannot reach the new head"):
+        bring_up(scene.home, config_of(AWS), place, archive=Path("none"), report=print, clock=scene.clock)
+    assert scene.home.state().sealing == ""
+    assert scene.home.state().living(HEAD_GROUP)[0].id != "m0"
+
+
+def test_up_after_a_down_that_was_cut_short_lets_the_head_make_machines_again(scene: Scene) -> None:
     scene.shell.error = Cut()  # type: ignore[assignment]
     with pytest.raises(Cut):
         scene.down()

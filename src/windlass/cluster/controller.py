@@ -26,7 +26,7 @@ from windlass.cluster.decide import (
     decide,
     has_all,
 )
-from windlass.cluster.machine import Machine
+from windlass.cluster.machine import GONE, Machine
 from windlass.cluster.providers.protocol import (
     CreateRequest,
     NoCapacityError,
@@ -78,6 +78,10 @@ class ClusterController:
         now_s = clock.monotonic()
         self._view = View(called_s=dict.fromkeys(state.intents, now_s))
         self._busy_until_s = 0.0
+
+    def has_listed(self, machine: str) -> bool:
+        """Return whether the provider's last list has a machine, as one that works."""
+        return any(node.id == machine and node.state not in GONE for node in self._view.nodes or ())
 
     def want(self, wish: str, why: str = "") -> None:
         """Record that the cluster should be `up` or `down`."""

@@ -90,7 +90,6 @@ def bring_up(
         )
         if state.wanted != "up" or not state.round or state.refused:
             controller.want("up")
-        _unseal(controller, place)
         starting = NodeStarter(home, config, place, archive, report)
         problem: WindlassError | None = None
         end_s, list_s = clock.monotonic() + _START_S, -math.inf
@@ -98,6 +97,7 @@ def bring_up(
             while True:
                 is_due = clock.monotonic() >= list_s
                 has_acted = is_due and bool(controller.round())
+                _unseal(controller, place)
                 nodes = [node for node in controller.state.living() if node.state not in GONE]
                 starting.look(nodes)
                 is_complete = _is_complete(controller, nodes)
@@ -161,16 +161,20 @@ def check_unchanged(home: ClusterHome, config: ClusterConfig) -> None:
 
 def _is_complete(controller: ClusterController, nodes: list[Machine]) -> bool:
     counts = [sum(node.group == name for node in nodes) >= group.least for name, group in controller.groups.items()]
-    return all(counts) and not controller.state.open_intents
+    return all(counts) and not controller.state.open_intents and not controller.state.sealing
 
 
 def _unseal(controller: ClusterController, place: MachinePlace) -> None:
-    """Let the head of a cluster whose `down` was not finished make machines again."""
-    if controller.state.sealing:
-        for head in controller.state.living(HEAD):
-            if head.id == controller.state.sealing and head.state not in GONE:
-                unseal_head(place.host(head), head.token)
-        controller.unseal()
+    """Let the head of a cluster whose `down` was not finished make machines again, once it is listed; one that is gone cannot."""
+    sealed = controller.state.sealing
+    if not sealed:
+        return
+    head = controller.state.nodes.get(sealed)
+    if head is not None and head.state not in GONE:
+        if not controller.has_listed(sealed):
+            return
+        unseal_head(place.host(head), head.token)
+    controller.unseal()
 
 
 def _account(controller: ClusterController, home: ClusterHome, place: MachinePlace, report: Report) -> None:
