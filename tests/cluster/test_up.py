@@ -8,11 +8,13 @@ import pytest
 
 from tests.cluster.test_plan import AWS, cloud, config_of
 from tests.cluster.test_reconcile import Lab, nowhere
+from windlass.cluster import up
+from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import Choice
 from windlass.cluster.places import MachinePlace
 from windlass.cluster.state import Intent, intent_data
-from windlass.cluster.up import bring_down, bring_up
+from windlass.cluster.up import begin, bring_down, bring_up
 from windlass.core.errors import PreconditionError
 from windlass.runs.home import Home
 
@@ -57,6 +59,36 @@ def test_down_is_repeated_until_what_the_place_has_besides_machines_is_removed(t
         bring_down(lab.home, config_of(AWS), place, report=print)
     assert calls == ["close", "close"]
     assert lab.home.state().is_closed
+
+
+@pytest.mark.parametrize("is_in_the_way", [False, True])
+def test_what_a_closed_cluster_left_is_removed_before_its_name_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_the_way: bool
+) -> None:
+    lab, calls = Lab(tmp_path), list[tuple[ClusterConfig, str]]()
+
+    def open_old(config: ClusterConfig, *, cluster: str, folder: Path, archive: Path) -> MachinePlace:
+        def close() -> None:
+            calls.append((config, cluster))
+            if is_in_the_way:
+                raise PreconditionError("the group of addresses is in use", code="provider-refused")
+
+        return MachinePlace(provider=lab.cloud, host=nowhere, close=close)
+
+    monkeypatch.setattr(up, "open_place", open_old)
+    with lab.home.acting() as journal:
+        journal.append("cluster.wanted", state="down", why="")
+        journal.append("cluster.closed")
+    old, new = lab.home.id, config_of(OTHER_REGION)
+    if is_in_the_way:
+        with pytest.raises(PreconditionError, match="something else is left of it: the group of") as caught:
+            begin(Home(tmp_path), new, tmp_path, report=print)
+        assert (caught.value.hint, caught.value.code) == ("windlass cluster down lab", "provider-refused")
+        assert (lab.home.id, lab.home.config()) == (old, config_of(AWS))
+    else:
+        assert begin(Home(tmp_path), new, tmp_path, report=print).id != old
+        assert lab.home.config() == new
+    assert calls == [(config_of(AWS), old)]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from windlass.cluster.nodes.commands import ClusterNode, find_head, new_run_name
 from windlass.cluster.places import MachinePlace, open_place
 from windlass.cluster.plan import plan_up
 from windlass.cluster.state import ClusterState
-from windlass.cluster.up import NOTHING_DONE, bring_down, bring_up
+from windlass.cluster.up import NOTHING_DONE, begin, bring_down, bring_up
 from windlass.cluster.view import ClusterView, view_of
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, SpecError, WindlassError
@@ -121,7 +121,7 @@ class Cluster:
         config = load_cluster(Path(file)).config
         home = Home.default()
         archive = ensure_archive(home.cache / "archives")
-        cluster = ClusterHome.create(home, config)
+        cluster = begin(home, config, archive, report=report)
         place = open_place(config, cluster=cluster.id, folder=cluster.path, archive=archive)
         before = cluster.state()
         if place.provider.is_rented and not before.living():

@@ -64,9 +64,12 @@ class ClusterHome:
 
     @classmethod
     def create(cls, home: Home, config: ClusterConfig) -> ClusterHome:
-        """Create a cluster's folder, or return the one of a cluster that is up; a closed one begins anew."""
+        """Create a cluster's folder, or return the one of a cluster that is up; one of which nothing is left begins anew.
+
+        One that is closed but not cleared is returned too: `up.begin` clears it first.
+        """
         found = cls(home.path / "clusters" / config.name)
-        if (found.path / "id").exists() and not found.state().is_closed:
+        if (found.path / "id").exists() and not found.state().is_over:
             return found
         found.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (found.path / "journal").exists():

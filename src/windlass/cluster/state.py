@@ -66,6 +66,11 @@ class ClusterState:
     accounted: str = ""
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing of the cluster is left anywhere."""
+        return self.is_closed and self.is_cleared
+
+    @property
     def open_intents(self) -> list[Intent]:
         """Requests whose result is unknown."""
         return [intent for intent in self.intents.values() if intent.status == "open"]

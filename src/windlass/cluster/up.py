@@ -20,7 +20,7 @@ from windlass.cluster.decide import TargetGroup
 from windlass.cluster.home import ClusterHome
 from windlass.cluster.machine import GONE, Machine
 from windlass.cluster.nodes.report import seal_head, unseal_head
-from windlass.cluster.places import MachinePlace
+from windlass.cluster.places import MachinePlace, open_place
 from windlass.cluster.plan import changed_settings
 from windlass.cluster.providers.protocol import CreateRequest, Provider
 from windlass.cluster.starting import PAUSE_S, NodeStarter, Report
@@ -28,10 +28,11 @@ from windlass.cluster.state import ClusterState
 from windlass.cluster.workers import await_workers
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError, WindlassError
+from windlass.runs.home import Home
 from windlass.supervise.node.boot import render_boot
 from windlass.supervise.node.spec import NodeStatus
 
-__all__ = ["NOTHING_DONE", "bring_down", "bring_up", "check_unchanged", "groups_of"]
+__all__ = ["NOTHING_DONE", "begin", "bring_down", "bring_up", "check_unchanged", "groups_of"]
 
 NOTHING_DONE = frozenset({"not-confirmed", "cluster-changed", "in-use", "conflicting-options"})
 """Codes of errors of `up` before it changed anything: a cluster that was there stays."""
@@ -52,6 +53,30 @@ def groups_of(config: ClusterConfig, provider: Provider) -> dict[str, TargetGrou
         choices = () if provider.is_rented else tuple(provider.choices(config, name))
         groups[name] = TargetGroup(least=least, most=group.most, choices=choices)
     return groups
+
+
+def begin(home: Home, config: ClusterConfig, archive: Path, *, report: Report) -> ClusterHome:
+    """Return the folder of a cluster that is to come up.
+
+    What the last cluster of this name left at its place, besides machines, is removed first: its id is what names that.
+
+    Raises:
+        PreconditionError: it cannot be removed now.
+    """
+    last = ClusterHome(home.path / "clusters" / config.name)
+    state = last.state()
+    if state.is_closed and not state.is_over:
+        settings = last.config()
+        place = open_place(settings, cluster=last.id, folder=last.path, archive=archive)
+        report(f"removing what the last {last.name} left besides machines")
+        try:
+            bring_down(last, settings, place, report=lambda line: None)
+        except WindlassError as error:
+            if error.code in NOTHING_DONE:
+                raise
+            message = f"the last {last.name} has no machines, and something else is left of it: {error.message}"
+            raise PreconditionError(message, hint=_down_line(last), code=error.code) from error
+    return ClusterHome.create(home, config)
 
 
 def bring_up(
@@ -155,8 +180,13 @@ def check_unchanged(home: ClusterHome, config: ClusterConfig) -> None:
     if changed:
         words = "is not down yet, and has" if state.wanted == "down" else "is up with"
         message = f"the cluster {home.name} {words} other settings: {', '.join(changed)}"
-        hint = f"windlass cluster down {shlex.quote(home.name)}, and bring it up again"
+        hint = f"{_down_line(home)}, and bring it up again"
         raise PreconditionError(message, hint=hint, code="cluster-changed")
+
+
+def _down_line(home: ClusterHome) -> str:
+    """Return what to type to end a cluster."""
+    return f"windlass cluster down {shlex.quote(home.name)}"
 
 
 def _is_complete(controller: ClusterController, nodes: list[Machine]) -> bool:
@@ -200,20 +230,20 @@ def bring_down(home: ClusterHome, config: ClusterConfig, place: MachinePlace, *,
     clock = SystemClock()
     with home.acting() as journal:
         state = home.state()
-        if state.is_closed and state.is_cleared:
+        if state.is_over:
             return
         controller = ClusterController(
             home.id, place.provider, journal, state, groups=groups_of(config, place.provider), clock=clock
         )
-        if state.wanted != "down" and not state.is_closed:
-            controller.want("down")
-        _account(controller, home, place, report)
+        if not state.is_closed:
+            if state.wanted != "down":
+                controller.want("down")
+            _account(controller, home, place, report)
         end_s = clock.monotonic() + _DOWN_S
         while not controller.state.is_closed:
             if clock.monotonic() > end_s:
                 left = ", ".join(node.id for node in controller.state.living())
-                hint = f"windlass cluster down {shlex.quote(home.name)}"
-                raise WaitTimeoutError(f"still there after {_DOWN_S:g} s: {left}", hint=hint)
+                raise WaitTimeoutError(f"still there after {_DOWN_S:g} s: {left}", hint=_down_line(home))
             if not controller.round():
                 clock.sleep(_LOOK_AGAIN_S)
         place.close()

@@ -67,6 +67,7 @@ def test_logs_are_kept_and_found_and_go_with_the_next_cluster(cluster: ClusterHo
     assert find_kept_logs(cluster, "../i-1") == find_kept_logs(cluster, ".") == []
     with cluster.acting() as journal:
         journal.append("cluster.closed")
+        journal.append("cluster.cleared")
     assert find_kept_logs(ClusterHome.create(Home(tmp_path), config_of(AWS)), "i-1") == []
 
 

@@ -84,8 +84,7 @@ def bring_target_up(home: Home, target: ClusterTarget, config: ClusterConfig, *,
         PreconditionError: it was not confirmed.
         WindlassError: it is not up as the file says.
     """
-    from windlass.cluster.home import ClusterHome
-    from windlass.cluster.up import bring_up, check_unchanged
+    from windlass.cluster.up import begin, bring_up, check_unchanged
 
     archive = archive_of(home)
     for note in target.loaded.notes if target.loaded is not None else ():
@@ -95,7 +94,7 @@ def bring_target_up(home: Home, target: ClusterTarget, config: ClusterConfig, *,
     place = place_of(target.home, config, archive)
     if not _is_up(target, config, place):
         _confirm(config, place, yes=yes, line=line)
-    found = ClusterHome.create(home, config)
+    found = begin(home, config, archive, report=tell)
     bring_up(found, config, place_of(found, config, archive), archive=archive, report=tell)
     return found
 
@@ -152,7 +151,7 @@ def bring_target_down(home: Home, cluster: ClusterHome) -> None:
     from windlass.cluster.up import bring_down
 
     state = cluster.state()
-    if state.is_closed and state.is_cleared:
+    if state.is_over:
         tell(f"{cluster.name} is down already")
         return
     config = cluster.config()
