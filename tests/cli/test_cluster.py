@@ -398,3 +398,38 @@ def test_a_request_without_a_reply_is_not_listed_as_no_machine(windlass: Windlas
         journal.append("cluster.wanted", state="up", why="")
         journal.append("cluster.intent", **intent_data(intent))
     assert json.loads(windlass("cluster", "ls", "--json").out)["clusters"][0]["state"] == "unknown"
+
+
+@pytest.mark.parametrize("options", [("up",), ("submit", "--start"), ("submit", "--start", "--stop")])
+def test_a_failed_up_says_what_is_paid_for_unless_it_is_brought_down(
+    windlass: Windlass, cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    Path("rented.yaml").write_text(RENTED)
+
+    def fail(cluster: ClusterHome, *_: object, **__: object) -> None:
+        with cluster.acting() as journal:
+            journal.append("cluster.wanted", state="up", why="")
+            journal.append("cluster.node", node=machine_data(Machine(id="m", token="1", group="head", state="running")))
+        raise PreconditionError("m: no Ray", hint="windlass cluster logs rented", code="node-failed")
+
+    monkeypatch.setattr(up, "bring_up", fail)
+    monkeypatch.setattr(up, "bring_down", lambda *_, **__: None)
+    script = ["train.py"] if options[0] == "submit" else []
+    result = windlass("cluster", *options, "--yes", "rented.yaml", *script)
+    assert result.code == 8
+    hint = (
+        "hint: windlass cluster logs rented; what was made stays and is paid for until `windlass cluster down rented`"
+    )
+    assert (hint in result.err) is ("--stop" not in options), result.err
+
+
+@pytest.mark.parametrize("text", [RENTED, FILE])
+def test_files_that_are_missing_here_are_named_before_anything_is_made(
+    windlass: Windlass, cloud: FakeCloud, text: str
+) -> None:
+    cloud.is_rented = text is RENTED
+    Path("new.yaml").write_text(text.replace("name: lab", "name: new") + "files: {/data: none}\n")
+    result = windlass("cluster", "up", "--yes", "new.yaml")
+    assert result.code == 3
+    assert "no such file or folder: " in result.err
+    assert cloud.made.total() == 0

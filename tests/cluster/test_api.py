@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_plan import AWS, config_of
+from tests.cluster.test_plan import AWS, SSH, config_of
 from windlass.cluster import Cluster, api
 from windlass.cluster.config import ClusterConfig
 from windlass.cluster.home import ClusterHome
@@ -18,7 +18,7 @@ from windlass.cluster.places import MachinePlace
 from windlass.cluster.plan import ClusterPlan, plan_up
 from windlass.cluster.providers.protocol import CreateRequest, Provider
 from windlass.core.clock import FakeClock
-from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
+from windlass.core.errors import PreconditionError, SpecError, UnreachableError, WindlassError
 from windlass.record import journal
 from windlass.runs.home import Home
 from windlass.testing.fake_cloud import FakeCloud
@@ -74,6 +74,27 @@ def test_what_a_failed_up_made_is_brought_down(scene: Scene, kind: BaseException
     assert "lab is not up, and is brought down" in scene.lines
     assert scene.lines[-1] == "m0 ended"
     assert Cluster.find("lab").home.state().is_closed
+
+
+PAID = "what was made stays and is paid for until `windlass cluster down lab`"
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_error_says_what_is_paid_for_only_if_it_stays(scene: Scene, keeps: bool) -> None:
+    error = scene.up(keep_on_failure=keeps)
+    assert isinstance(error, UnreachableError)
+    assert (error.hint == PAID) is keeps
+    assert (PAID in error.__notes__) is keeps
+
+
+@pytest.mark.parametrize("text", [AWS, SSH])
+def test_nothing_is_made_while_a_file_is_missing_here(scene: Scene, text: str) -> None:
+    scene.cloud.is_rented = text is AWS
+    scene.file.write_text(text + "files: {/data: none}\n")
+    error = scene.up()
+    assert isinstance(error, SpecError)
+    assert error.code == "file-not-found"
+    assert (scene.cloud.made.total(), scene.lines) == (0, [])
 
 
 def test_it_stays_where_the_caller_wants_that(scene: Scene) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def test_a_limit_below_the_machines_of_the_start_is_a_problem() -> None:
     (problem,) = plan_up(config_of(AWS + "price: {per_hour: 2}"), cloud()).problems
     assert problem.code == "price-limit"
     assert problem.message == "the machines of the start cost up to $2.50 an hour, `price.per_hour` is $2.00"
+
+
+def test_files_that_are_missing_here_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    config = replace(config_of(AWS), files={"/data": str(tmp_path / "there"), "/code": str(tmp_path / "none")})
+    (problem,) = plan_up(config, cloud()).problems
+    assert (problem.code, problem.message) == ("file-not-found", f"no such file or folder: {tmp_path}/none")
 
 
 def test_a_limit_needs_prices() -> None:

@@ -13,9 +13,9 @@ from windlass.cluster.home import ClusterHome, find_cluster
 from windlass.cluster.loading import load_cluster
 from windlass.cluster.nodes.commands import ClusterNode, find_head, new_run_name, shell_command
 from windlass.cluster.places import MachinePlace, open_place
-from windlass.cluster.plan import plan_up
+from windlass.cluster.plan import missing_files, plan_up
 from windlass.cluster.state import ClusterState
-from windlass.cluster.up import NOTHING_DONE, begin, bring_down, bring_up
+from windlass.cluster.up import NOTHING_DONE, begin, bring_down, bring_up, name_cost
 from windlass.cluster.view import ClusterView, view_of
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, SpecError, WindlassError
@@ -124,8 +124,8 @@ class Cluster:
         cluster = begin(home, config, archive, report=report)
         place = open_place(config, cluster=cluster.id, folder=cluster.path, archive=archive)
         before = cluster.state()
-        if place.provider.is_rented and not before.living():
-            problems = plan_up(config, place.provider).problems
+        if not before.living():
+            problems = plan_up(config, place.provider).problems if place.provider.is_rented else missing_files(config)
             if problems:
                 raise SpecError(problems)
         found: list[ClusterState] = []
@@ -135,6 +135,8 @@ class Cluster:
             is_new = any(not (state.living() or state.open_intents) for state in found)
             if is_new and not keep_on_failure and not _has_done_nothing(error):
                 _bring_down_after(error, cluster, config, place, report)
+            elif isinstance(error, WindlassError):
+                name_cost(error, cluster, place)
             raise
         return cls(home=cluster)
 

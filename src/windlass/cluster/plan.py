@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 
 from windlass.cluster.config import HEAD, ClusterConfig, NodeGroupConfig
 from windlass.cluster.machine import Choice
@@ -11,7 +12,7 @@ from windlass.cluster.providers.protocol import Provider, RegionalProvider, Skip
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem
 
-__all__ = ["ClusterPlan", "PlanRow", "changed_settings", "plan_up"]
+__all__ = ["ClusterPlan", "PlanRow", "changed_settings", "missing_files", "plan_up"]
 
 _SETTINGS = tuple(each.name for each in fields(ClusterConfig) if each.name != "name")
 
@@ -80,7 +81,14 @@ def plan_up(config: ClusterConfig, provider: Provider) -> ClusterPlan:
         skips = tuple(provider.skips(config))
     rows = tuple(_rows(config, provider, skips))
     plan = ClusterPlan(rows=rows, is_rented=provider.is_rented, problems=(), skips=skips)
-    return replace(plan, problems=(*_price_problems(config, plan), *problems))
+    return replace(plan, problems=(*missing_files(config), *_price_problems(config, plan), *problems))
+
+
+def missing_files(config: ClusterConfig) -> list[Problem]:
+    """Return which `files` of a cluster are not on this machine."""
+    hint = "correct `files` of the cluster"
+    missing = [here for here in config.files.values() if not Path(here).exists()]
+    return [Problem(f"no such file or folder: {here}", "file-not-found", hint=hint) for here in missing]
 
 
 def _rows(config: ClusterConfig, provider: Provider, skips: Sequence[Skip]) -> Iterator[PlanRow]:

@@ -32,7 +32,7 @@ from windlass.runs.home import Home
 from windlass.supervise.node.boot import render_boot
 from windlass.supervise.node.spec import NodeStatus
 
-__all__ = ["NOTHING_DONE", "begin", "bring_down", "bring_up", "check_unchanged", "groups_of"]
+__all__ = ["NOTHING_DONE", "begin", "bring_down", "bring_up", "check_unchanged", "groups_of", "name_cost"]
 
 NOTHING_DONE = frozenset({"not-confirmed", "cluster-changed", "in-use", "conflicting-options"})
 """Codes of errors of `up` before it changed anything: a cluster that was there stays."""
@@ -182,6 +182,16 @@ def check_unchanged(home: ClusterHome, config: ClusterConfig) -> None:
         message = f"the cluster {home.name} {words} other settings: {', '.join(changed)}"
         hint = f"{_down_line(home)}, and bring it up again"
         raise PreconditionError(message, hint=hint, code="cluster-changed")
+
+
+def name_cost(error: WindlassError, home: ClusterHome, place: MachinePlace) -> None:
+    """Add to an error of `up` that rented machines stay and are paid for, if some do or may."""
+    state = home.state()
+    if place.provider.is_rented and error.code not in NOTHING_DONE and (state.living() or state.open_intents):
+        text = f"what was made stays and is paid for until `{_down_line(home)}`"
+        error.hint = "; ".join(filter(None, [error.hint, text]))
+        if hasattr(error, "add_note"):  # tracebacks have the hint of before
+            error.add_note(text)
 
 
 def _down_line(home: ClusterHome) -> str:

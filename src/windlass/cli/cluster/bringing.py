@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.screen import paint, tell
-from windlass.core.errors import PreconditionError, SpecError, UsageError
+from windlass.core.errors import PreconditionError, SpecError, UsageError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.cluster.config import ClusterConfig
@@ -74,17 +74,20 @@ def _checked(config: ClusterConfig) -> ClusterConfig:
     return from_data(ClusterConfig, to_data(config), source="command line")
 
 
-def bring_target_up(home: Home, target: ClusterTarget, config: ClusterConfig, *, yes: bool, line: str) -> ClusterHome:
+def bring_target_up(
+    home: Home, target: ClusterTarget, config: ClusterConfig, *, yes: bool, line: str, stays: bool = True
+) -> ClusterHome:
     """Bring a cluster up after its plan was confirmed; return its folder.
 
     Args:
         line: the command, for the hint of what to type.
+        stays: whether nobody brings it down if that fails.
 
     Raises:
         PreconditionError: it was not confirmed.
         WindlassError: it is not up as the file says.
     """
-    from windlass.cluster.up import begin, bring_up, check_unchanged
+    from windlass.cluster.up import begin, bring_up, check_unchanged, name_cost
 
     archive = archive_of(home)
     for note in target.loaded.notes if target.loaded is not None else ():
@@ -95,7 +98,13 @@ def bring_target_up(home: Home, target: ClusterTarget, config: ClusterConfig, *,
     if not _is_up(target, config, place):
         _confirm(config, place, yes=yes, line=line)
     found = begin(home, config, archive, report=tell)
-    bring_up(found, config, place_of(found, config, archive), archive=archive, report=tell)
+    place = place_of(found, config, archive)
+    try:
+        bring_up(found, config, place, archive=archive, report=tell)
+    except WindlassError as error:
+        if stays:
+            name_cost(error, found, place)
+        raise
     return found
 
 
@@ -122,13 +131,14 @@ def _is_up(target: ClusterTarget, config: ClusterConfig, place: MachinePlace) ->
 def _confirm(config: ClusterConfig, place: MachinePlace, *, yes: bool, line: str) -> None:
     """Print the plan, and ask."""
     from windlass.cli.render.cluster import plan_lines
-    from windlass.cluster.plan import plan_up
+    from windlass.cluster.plan import missing_files, plan_up
 
     plan = plan_up(config, place.provider)
     for row in plan_lines(config, plan):
         tell(row)
-    if plan.problems and plan.is_rented:
-        raise SpecError(plan.problems)
+    refused = plan.problems if plan.is_rented else missing_files(config)
+    if refused:
+        raise SpecError(refused)
     for problem in plan.problems:  # hosts that exist: the others are brought up, and the end names it again
         tell(paint("note: ", "yellow", stream=sys.stderr) + problem.message)
     if yes:

@@ -92,7 +92,7 @@ def run_on(
     code = 1
     try:
         if flags.is_start:
-            bring_target_up(home, target, target.config(), yes=flags.yes, line=line)
+            bring_target_up(home, target, target.config(), yes=flags.yes, line=line, stays=not flags.is_stop)
         code = _run(head_of(home, target.home), flags, begin)
     except WindlassError as error:
         from windlass.cluster.up import NOTHING_DONE  # lazy: not for a help page
