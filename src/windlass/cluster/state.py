@@ -67,7 +67,7 @@ class ClusterState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the cluster is left anywhere."""
+        """Return whether nothing of the cluster is left anywhere."""
         return self.is_closed and self.is_cleared
 
     @property
