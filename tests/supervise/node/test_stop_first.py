@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.supervise.node.test_agent_end import await_true
 from windlass.core.process import find_by_environment
-from windlass.supervise.node.agent import end_node, start_node
+from windlass.supervise.node.agent import start_node
+from windlass.supervise.node.ending import end_node
 from windlass.supervise.node.spec import NodeFolder, NodeSpec
 
 
