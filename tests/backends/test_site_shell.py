@@ -230,7 +230,7 @@ def test_ssh_gets_no_secrets_of_ours_to_send_on(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes PID namespaces")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: run the tests as root, who makes PID namespaces")
 def test_a_program_in_another_namespace_is_reaped_by_who_entered_it() -> None:
     """A process that nobody reaps keeps its PID namespace alive, and this process adopts orphans in system tests."""
     before = zombies()

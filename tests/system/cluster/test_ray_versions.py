@@ -20,7 +20,7 @@ from tests.lab.components import COMPONENTS, OLD_RAY, is_present
 from tests.lab.hosts import Hosts
 from tests.system.cluster.scaling_lab import ScalingLab, scaling_lab
 from windlass.backends.site_shell import SshShell
-from windlass.supervise.node.ray_versions import TESTED
+from windlass.supervise.launchers.ray_versions import TESTED
 
 pytestmark = [
     pytest.mark.system,

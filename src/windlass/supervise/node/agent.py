@@ -32,6 +32,7 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import boot_id, identify
 from windlass.supervise.container.node_container import open_container, python_inside, run_step
 from windlass.supervise.launchers.ray_start import NODE_NAME, StartSpec
+from windlass.supervise.launchers.ray_versions import ray_warning
 from windlass.supervise.linux import become_subreaper, set_process_name
 from windlass.supervise.node.agent_log import write_log
 from windlass.supervise.node.container import (
@@ -56,7 +57,6 @@ from windlass.supervise.node.ray_node import (
     ray_options,
     scratch_of,
 )
-from windlass.supervise.node.ray_versions import ray_warning
 from windlass.supervise.node.spec import NODE_FOLDER_VARIABLE, NODE_VARIABLE, NodeFolder, NodeStatus
 from windlass.supervise.node.store import NodeStore
 

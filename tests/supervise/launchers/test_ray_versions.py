@@ -10,8 +10,8 @@ import pytest
 
 from windlass.cluster.starting import ready_words
 from windlass.core.process import find_by_environment
+from windlass.supervise.launchers.ray_versions import TESTED, is_tested, ray_warning
 from windlass.supervise.node.agent import start_node
-from windlass.supervise.node.ray_versions import TESTED, is_tested, ray_warning
 from windlass.supervise.node.spec import NodeFolder, NodeSpec, NodeStatus
 
 _TESTED = "windlass is tested with Ray 2.40 to 2.60, and this is "
